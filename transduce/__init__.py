@@ -1,0 +1,45 @@
+"""Sequence transduction you can read, train, look into and ship.
+
+    import transduce
+    model = transduce.load("runs/demo")
+    print(model.translate("ich möchte ein bier trinken").text)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from transduce.decoding.translator import Translator
+    from transduce.report import Report
+
+
+def load(folder: str | Path, device: str = "auto", weights: str | None = None, **search: Any) -> Translator:
+    """The model in a folder, ready to translate. `search` changes its search settings: load(..., beam=1)."""
+    from transduce.decoding.translator import Translator
+
+    return Translator.load(folder, device, weights, **search)
+
+
+def train(
+    run: str | Path,
+    pairs: Sequence[tuple[str, str]],
+    valid_pairs: Sequence[tuple[str, str]] | None = None,
+    preset: str = "tiny",
+    report: Report | None = None,
+    **settings: dict[str, Any],
+) -> Translator:
+    """Train on pairs in memory and give back the model: train("runs/x", pairs, model={"layers": 3})."""
+    from transduce import tasks
+    from transduce.data.corpus import ListCorpus
+    from transduce.terminal import Terminal
+
+    run = Path(run)
+    resolved = tasks.resolve(run, preset, None, settings)
+    validation = None if valid_pairs is None else ListCorpus(valid_pairs)
+    tasks.fit(run, ListCorpus(pairs), validation, resolved, report or Terminal())
+    return load(run, resolved.training.device)

@@ -1,0 +1,6 @@
+"""python -m transduce"""
+
+from transduce.cli import entry
+
+if __name__ == "__main__":
+    entry()

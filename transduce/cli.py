@@ -1,0 +1,92 @@
+"""The command table. Only this file prints, parses or exits; a command is a function in tasks.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import cyclopts
+
+import transduce
+from transduce import tasks
+from transduce.errors import Stopped, TransduceError, UserError
+from transduce.terminal import Terminal
+
+COMMANDS = {
+    "demo": tasks.demo,
+    "train": tasks.train,
+    "translate": tasks.translate,
+    "evaluate": tasks.evaluate,
+    "score": tasks.score,
+    "presets": tasks.presets,
+    "settings": tasks.settings,
+    "corpus": tasks.write_corpus,
+}
+
+
+def make_app() -> cyclopts.App:
+    app = cyclopts.App(
+        name="transduce",
+        version=transduce.__version__,
+        help="Sequence transduction you can read, train, look into and ship.",
+        help_epilogue="An example of each command: transduce COMMAND --help",
+        help_format="plaintext",
+    )
+    for name, function in COMMANDS.items():
+        app.command(function, name=name)
+    plot = cyclopts.App(name="plot", help="Draw pictures. Example: transduce plot curve runs/demo")
+    plot.command(tasks.plot_curve, name="curve")
+    app.command(plot)
+    return app
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and give its exit code: 0 done, 1 our failure, 2 wrong input, 130 and 143 stopped."""
+    terminal = Terminal()
+    try:
+        command, bound, ignored = make_app().parse_args(arguments, exit_on_error=False, print_error=False)
+        if "report" in ignored:
+            bound.arguments["report"] = terminal
+        show(command(*bound.args, **bound.kwargs))
+        sys.stdout.flush()
+        return 0
+    except cyclopts.CycloptsError as error:
+        return _complain(terminal, f"{error} See: transduce --help", 2)
+    except Stopped as stopped:
+        return _complain(terminal, str(stopped), 128 + stopped.signal)
+    except UserError as error:
+        return _complain(terminal, str(error), 2)
+    except TransduceError as error:
+        return _complain(terminal, str(error), 1)
+    except BrokenPipeError:
+        # The reader has left (| head). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _complain(terminal, "interrupted", 128 + signal.SIGINT)
+
+
+def show(result: Any) -> None:
+    """Lines as they come, anything else as JSON."""
+    if isinstance(result, Iterator):
+        at_terminal = sys.stdout.isatty()
+        for line in result:
+            sys.stdout.write(line + "\n")
+            if at_terminal:
+                sys.stdout.flush()
+    elif result is not None:
+        sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+
+
+def _complain(terminal: Terminal, message: str, code: int) -> int:
+    sys.stdout.flush()
+    terminal.console.print(f"transduce: {message}", markup=False)
+    return code
+
+
+def entry() -> None:
+    sys.exit(main())

@@ -1,0 +1,337 @@
+"""Settings: frozen dataclasses, composed from a preset, a YAML file and flags, in rising strength.
+
+Every setting has one name (`section.key`), one type, one default and one sentence of help. An unknown
+key, a wrong type and an impossible combination are refused before any work starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from transduce.errors import SettingsError, did_you_mean
+
+T = TypeVar("T")
+
+
+def setting(default: T, help: str) -> T:
+    """A dataclass field with its sentence of help."""
+    return field(default=default, metadata={"help": help})  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The Transformer; the defaults are the paper's base model."""
+
+    layers: int = setting(6, "encoder layers, and decoder layers unless set apart (N)")
+    decoder_layers: int | None = setting(None, "decoder layers; none: as many as model.layers")
+    d_model: int = setting(512, "width of the residual stream")
+    d_ff: int = setting(2048, "inner width of the feed-forward layer")
+    heads: int = setting(8, "attention heads (h)")
+    d_k: int | None = setting(None, "width of a head's queries and keys; none: d_model / heads")
+    d_v: int | None = setting(None, "width of a head's values; none: d_model / heads")
+    norm: Literal["after", "before"] = setting("after", "layer norm after each sublayer (paper) or before it")
+    final_norm: bool | None = setting(None, "norm at the end of each stack; none: only where norm is before")
+    embedding_norm: bool = setting(False, "norm right after embedding and position")
+    eps: float = setting(1e-5, "epsilon of every layer norm")
+    attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
+    output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
+    positions: Literal["sinusoid", "learned"] = setting("sinusoid", "fixed sin/cos or a learned table")
+    max_positions: int = setting(1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'")
+    scale: Literal["embedding", "projection", "none"] = setting(
+        "embedding", "times sqrt(d_model) at the embedding, by 1/sqrt(d_model) at the projection, or neither"
+    )
+    tie_output: bool = setting(True, "target embedding = output projection")
+    tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint)")
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
+    dropout: float = setting(0.1, "on each sublayer's output and on the embeddings")
+    embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout")
+    residual_dropout: float | None = setting(None, "on each sublayer's output; none: model.dropout")
+    attention_dropout: float = setting(0.0, "on the attention weights")
+    feed_forward_dropout: float = setting(0.0, "inside the feed-forward layer")
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """From characters to token ids."""
+
+    tokenizer: Literal["bpe", "unigram", "words", "characters"] = setting("bpe", "how text is cut into tokens")
+    vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)")
+    joint: bool = setting(True, "one vocabulary for both languages")
+    coverage: float = setting(0.9995, "share of characters the subword vocabulary must cover")
+    byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
+    sampling: float = setting(
+        0.0, "subword sampling in training: BPE dropout rate, or unigram smoothing alpha; 0 is off"
+    )
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which text, and what is left out of it."""
+
+    source: str | None = setting(None, "training text; .gz also; a .tsv or .jsonl holds both sides")
+    target: str | None = setting(None, "its translation, line by line")
+    valid_source: str | None = setting(None, "validation text")
+    valid_target: str | None = setting(None, "its translation")
+    hold_out: int = setting(500, "without validation files: pairs set aside (at most a twentieth); 0: none")
+    drop_empty: bool = setting(True, "leave out pairs with an empty side")
+    drop_identical: bool = setting(False, "leave out pairs whose two sides are the same")
+    drop_duplicates: bool = setting(False, "leave out pairs seen before")
+    max_tokens: int = setting(256, "leave out pairs with a longer side")
+    max_ratio: float | None = setting(None, "leave out pairs with one side this many times longer")
+    cache: str | None = setting(None, "folder for tokenized text; none: inside the run folder")
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How sentences share a step."""
+
+    tokens: int = setting(4096, "slots of a batch on each side, empty ones included")
+    layout: Literal["buckets", "packed"] = setting(
+        "buckets", "one sentence a row among others of its length, or several a row in one fixed shape"
+    )
+    row: int = setting(128, "slots of a row in the packed layout")
+    accumulate: int = setting(1, "batches summed before an update")
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Adam and its learning rate; the defaults are the paper's."""
+
+    name: Literal["adam", "adamw"] = setting("adam", "adamw keeps weight decay apart from the gradient")
+    beta1: float = setting(0.9, "decay of the gradient's mean")
+    beta2: float = setting(0.98, "decay of the gradient's square")
+    eps: float = setting(1e-9, "added to the denominator")
+    weight_decay: float = setting(0.0, "pull of the weights towards zero")
+    clip: float | None = setting(None, "largest gradient norm; none: no clipping")
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = setting("noam", "shape of the learning rate")
+    factor: float = setting(1.0, "multiplies the noam schedule")
+    rate: float = setting(1e-3, "highest learning rate of the other schedules")
+    warmup: int = setting(4000, "steps of linear rise (all schedules)")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How long, how watched, how kept."""
+
+    steps: int | None = setting(100_000, "stop after this many updates")
+    epochs: int | None = setting(None, "stop after this many passes over the data")
+    minutes: float | None = setting(None, "stop after this much training time")
+    label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary")
+    seed: int = setting(1, "of weights, dropout and data order")
+    device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")
+    precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "auto: bfloat16 where a GPU has it")
+    log_every: int = setting(50, "updates between lines in metrics.jsonl")
+    validate_every: int = setting(1000, "updates between validations; each also saves a checkpoint")
+    bleu_lines: int = setting(500, "validation lines decoded for BLEU; 0: none")
+    bleu_tokenizer: str = setting("13a", "sacreBLEU tokenizer; zh for Chinese")
+    patience: int | None = setting(None, "stop after this many validations without a better one")
+    average: int = setting(5, "checkpoints in the averaged weights")
+    keep: int = setting(2, "complete checkpoints kept for resuming")
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How translations are looked for."""
+
+    beam: int = setting(4, "hypotheses kept side by side; 1 is greedy")
+    length_penalty: float = setting(0.6, "alpha in ((5 + length) / 6) ** alpha")
+    extra: int = setting(50, "longest output: source tokens + this")
+    tokens: int = setting(4096, "slots of a decoding batch, beams included")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    text: TextSettings = field(default_factory=TextSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+
+
+Overrides = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One setting as help and messages show it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+
+def entries() -> Iterator[Entry]:
+    """Every setting there is, in order."""
+    for section in dataclasses.fields(Settings):
+        cls = section.default_factory  # type: ignore[misc]
+        hints = typing.get_type_hints(cls)
+        for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+            yield Entry(f"{section.name}.{f.name}", hints[f.name], f.default, f.metadata["help"])
+
+
+def compose(*layers: Overrides, base: Settings | None = None) -> Settings:
+    """Settings from layers of `{section: {key: value}}`, later layers stronger, checked as a whole."""
+    known = {entry.name: entry for entry in entries()}
+    values = {name: entry.default for name, entry in known.items()} if base is None else flat(base)
+    for layer in layers:
+        for name, value in _names(layer):
+            if name not in known:
+                raise SettingsError(f"unknown setting {name}{did_you_mean(name, known)}")
+            values[name] = _convert(known[name], value)
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        section, key = name.split(".")
+        sections.setdefault(section, {})[key] = value
+    hints = typing.get_type_hints(Settings)
+    settings = Settings(**{section: hints[section](**keys) for section, keys in sections.items()})
+    check(settings)
+    return settings
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+    """`{"model.layers": 6, ...}`."""
+    return {f"{s}.{k}": v for s, keys in dataclasses.asdict(settings).items() for k, v in keys.items()}
+
+
+def read(path: str | Path) -> Overrides:
+    """The settings that a YAML file gives."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"cannot read the settings file {path}: {reason}") from error
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        where = f" near line {place.line + 1}" if place else ""
+        raise SettingsError(f"{path} is not valid YAML{where}; write 'section:' and 'key: value' lines") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path} must hold sections such as 'model:', not a {type(content).__name__}")
+    return content
+
+
+def write(settings: Settings) -> str:
+    """The settings as YAML that `read` takes back."""
+    return yaml.safe_dump(dataclasses.asdict(settings), sort_keys=False, allow_unicode=True)
+
+
+def check(settings: Settings) -> None:
+    """Raise one SettingsError that names every impossible value or combination."""
+    m, t, b, o = settings.model, settings.text, settings.batch, settings.optimizer
+    tr, s = settings.training, settings.search
+    wrong = [
+        f"{name}={value} must be at least 1"
+        for name, value in flat(settings).items()
+        if name in _POSITIVE and value is not None and value < 1
+    ]
+    wrong += [
+        f"{name}={value} must be at least 0 and below 1"
+        for name, value in flat(settings).items()
+        if name in _FRACTIONS and value is not None and not 0 <= value < 1
+    ]
+    wrong += [
+        f"{name}={value} must be above 0"
+        for name, value in flat(settings).items()
+        if name in _ABOVE_ZERO and value is not None and not value > 0
+    ]
+    if not wrong and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
+        wrong.append(f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}")
+    if m.positions == "sinusoid" and m.d_model % 2:
+        wrong.append(f"model.d_model={m.d_model} must be even for sin/cos positions")
+    if m.tie_source and not t.joint:
+        wrong.append("model.tie_source=true needs text.joint=true, one vocabulary for both languages")
+    if t.sampling and t.tokenizer not in ("bpe", "unigram"):
+        wrong.append(f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}")
+    if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
+        wrong.append(f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}")
+    if not 0 < t.coverage <= 1:
+        wrong.append(f"text.coverage={t.coverage} must be above 0 and at most 1")
+    if settings.data.max_tokens > m.max_positions:
+        wrong.append(f"data.max_tokens={settings.data.max_tokens} must not exceed model.max_positions={m.max_positions}")
+    if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
+        wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
+    if settings.data.hold_out < 0 or tr.bleu_lines < 0:
+        wrong.append("data.hold_out and training.bleu_lines must be at least 0")
+    if b.layout == "packed" and b.row > b.tokens:
+        wrong.append(f"batch.row={b.row} must not exceed batch.tokens={b.tokens}")
+    if o.schedule == "cosine" and tr.steps is None:
+        wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")
+    if tr.steps is None and tr.epochs is None and tr.minutes is None:
+        wrong.append("one of training.steps, training.epochs and training.minutes must be set")
+    if s.length_penalty < 0 or s.extra < 0 or o.weight_decay < 0:
+        wrong.append("search.length_penalty, search.extra and optimizer.weight_decay must be at least 0")
+    if wrong:
+        raise SettingsError("; ".join(wrong))
+
+
+_POSITIVE = {
+    *("model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v"),
+    *("model.max_positions", "text.vocabulary", "data.max_tokens", "batch.tokens", "batch.row", "batch.accumulate"),
+    *("optimizer.warmup", "training.steps", "training.epochs", "training.log_every", "training.validate_every"),
+    *("training.patience", "training.average", "training.keep", "search.beam", "search.tokens"),
+}
+_FRACTIONS = {
+    *("model.dropout", "model.embedding_dropout", "model.residual_dropout", "model.attention_dropout"),
+    *("model.feed_forward_dropout", "training.label_smoothing", "text.sampling", "optimizer.beta1", "optimizer.beta2"),
+}
+_ABOVE_ZERO = {"model.eps", "optimizer.eps", "optimizer.factor", "optimizer.rate", "optimizer.clip", "training.minutes"}
+
+
+def _names(layer: Overrides) -> Iterator[tuple[str, Any]]:
+    sections = [f.name for f in dataclasses.fields(Settings)]
+    for section, keys in layer.items():
+        if isinstance(keys, Mapping):
+            yield from ((f"{section}.{key}", value) for key, value in keys.items())
+        elif section in sections:
+            raise SettingsError(f"{section} is a section: write {section}.key with one of its keys, not {section}={keys}")
+        else:
+            yield str(section), keys
+
+
+def _convert(entry: Entry, value: Any) -> Any:
+    """`value`, from YAML or from a flag's text, as the entry's type."""
+    options = typing.get_args(entry.type) if isinstance(entry.type, types.UnionType) else (entry.type,)
+    if isinstance(value, str) and value.lower() in ("none", "null") and type(None) in options:
+        return None
+    for option in options:
+        if typing.get_origin(option) is Literal:
+            if value in typing.get_args(option):
+                return value
+            choices = typing.get_args(option)
+            hint = did_you_mean(str(value), choices)
+            raise SettingsError(f"{entry.name}={value} must be one of {', '.join(choices)}{hint}")
+        if option is bool and str(value).lower() in ("true", "yes", "on", "false", "no", "off"):
+            return str(value).lower() in ("true", "yes", "on")
+        if option is type(None) and value is None:
+            return None
+        if option is str and isinstance(value, str | Path):
+            return str(value)
+        if option in (int, float) and not isinstance(value, bool):
+            try:
+                number = float(str(value).replace("_", ""))
+            except ValueError:
+                continue
+            if number == number and abs(number) != float("inf") and (option is float or number == int(number)):
+                return option(number)
+    kind = " or ".join(describe_type(option) for option in options)
+    raise SettingsError(f"{entry.name}={value} must be {kind}")
+
+
+def describe_type(kind: Any) -> str:
+    """A type in the words of a message."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
+    return words.get(kind) or " | ".join(typing.get_args(kind))

@@ -1,0 +1,233 @@
+"""Tokens on disk: a corpus is tokenized once, in parallel, and read through a memory map from then on.
+
+A store is a folder: `source.tokens` and `target.tokens` (all sentences end to end), `index.npy` (where each begins,
+its length and its line number), `store.json` (counts, and every dropped pair by reason). Its name is a hash of text,
+tokenizer and filters, so a store is reused exactly as long as it would be the same. Memory holds the lengths, 8 bytes
+a pair; the rest stays on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from transduce.config import DataSettings, TextSettings
+from transduce.data.corpus import Corpus, Pair, normalised
+from transduce.errors import DataError
+from transduce.report import SILENT, Report
+from transduce.text.tokenizer import Tokenizers
+
+CHUNK = 10_000  # pairs handed to a worker at a time
+FORMAT = 1  # of the files; part of the hash
+
+_COLUMNS = ("source begin", "source length", "target begin", "target length", "line")
+REASONS = ("empty", "too long", "length ratio", "identical", "duplicate")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the pairs that were read."""
+
+    read: int
+    kept: int
+    dropped: dict[str, int]
+    source_tokens: int
+    target_tokens: int
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items() if count)
+        kept = f"{self.kept:,} of {self.read:,} pairs kept ({self.target_tokens:,} target tokens)"
+        return f"{kept}; dropped: {reasons or 'none'}"
+
+
+class Store:
+    """An opened store: `len`, and the tokens of a pair by its place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        facts = json.loads((folder / "store.json").read_text())
+        self.counts = Counts(**facts["counts"])
+        self._index = np.load(folder / "index.npy", mmap_mode="r")  # columns as in _COLUMNS
+        self._source = _map(folder / "source.tokens", facts["dtype"])
+        self._target = _map(folder / "target.tokens", facts["dtype"])
+        self.source_lengths = self._index[:, 1].astype(np.int32)
+        self.target_lengths = self._index[:, 3].astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def source(self, i: int) -> np.ndarray:
+        begin, length = self._index[i, :2]
+        return self._source[begin : begin + length]
+
+    def target(self, i: int) -> np.ndarray:
+        begin, length = self._index[i, 2:4]
+        return self._target[begin : begin + length]
+
+    def line(self, i: int) -> int:
+        """The line of the text, from 1, that pair `i` came from."""
+        return int(self._index[i, 4])
+
+
+def _map(path: Path, dtype: str) -> np.ndarray:
+    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)  # no map of nothing
+
+
+class _Chunk(NamedTuple):
+    """A worker's answer: tokens end to end, an index into them, a hash a pair, and what it left out."""
+
+    source: np.ndarray
+    target: np.ndarray
+    index: np.ndarray  # (pairs, 5), counted from the beginning of the chunk
+    hashes: np.ndarray
+    dropped: dict[str, int]
+    read: int
+
+
+def build(
+    corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings, cache: Path, report: Report = SILENT
+) -> Store:
+    """The store of this corpus in `cache`, made now or found from before."""
+    folder = cache / _name(corpus, tokenizers, settings)
+    if (folder / "store.json").exists():
+        return Store(folder)
+    beside = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        _write(beside, corpus, tokenizers, settings, report)
+        os.replace(beside, folder)
+    except OSError as error:
+        if not (folder / "store.json").exists():  # otherwise another process was faster
+            raise DataError(f"cannot write the token store {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return Store(folder)
+
+
+def _write(folder: Path, corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings, report: Report) -> None:
+    wide = max(tokenizers.source.size, tokenizers.target.size) > np.iinfo(np.uint16).max
+    dtype = np.dtype(np.uint32 if wide else np.uint16)
+    dropped = dict.fromkeys(REASONS, 0)
+    indexes, hashes = [np.zeros((0, len(_COLUMNS)), np.int64)], [np.zeros(0, np.uint64)]
+    source_tokens = target_tokens = read = 0
+    with open(folder / "source.tokens", "wb") as source, open(folder / "target.tokens", "wb") as target:
+        with report.progress("tokenize") as progress:
+            for chunk in _tokenized(corpus, tokenizers, settings):
+                source.write(chunk.source.astype(dtype).tobytes())
+                target.write(chunk.target.astype(dtype).tobytes())
+                indexes.append(chunk.index + [source_tokens, 0, target_tokens, 0, read])
+                hashes.append(chunk.hashes)
+                source_tokens += len(chunk.source)
+                target_tokens += len(chunk.target)
+                read += chunk.read
+                for reason, count in chunk.dropped.items():
+                    dropped[reason] += count
+                progress.update(read, lines=f"{read:,}")
+    index = np.concatenate(indexes)
+    if settings.drop_duplicates:
+        _, first = np.unique(np.concatenate(hashes), return_index=True)
+        dropped["duplicate"] = len(index) - len(first)
+        index = index[np.sort(first)]
+    counts = Counts(read, len(index), dropped, int(index[:, 1].sum()), int(index[:, 3].sum()))
+    np.save(folder / "index.npy", index)
+    (folder / "store.json").write_text(json.dumps({"dtype": dtype.name, "counts": asdict(counts)}, indent=1))
+
+
+def _tokenized(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> Iterator[_Chunk]:
+    """Chunks in order; on all cores once there is more than one chunk's worth of text."""
+    chunks = _chunks(corpus, CHUNK)
+    head = list(itertools.islice(chunks, 2))
+    if len(head) < 2:
+        yield from (_tokenize(chunk, tokenizers, settings) for chunk in head)
+        return
+    workers = os.cpu_count() or 1
+    spawn = multiprocessing.get_context("spawn")  # fork would copy the threads' locks of the parent
+    files, text = tokenizers.files(), tokenizers.settings
+    with ProcessPoolExecutor(workers, spawn, _start_worker, (files, text, settings)) as pool:
+        pending: list[Future[_Chunk]] = []
+        for chunk in itertools.chain(head, chunks):
+            pending.append(pool.submit(_work, chunk))
+            if len(pending) > 2 * workers:  # a bound on what waits in memory
+                yield pending.pop(0).result()
+        for future in pending:
+            yield future.result()
+
+
+def _chunks(corpus: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
+    pairs = iter(corpus)
+    while chunk := list(itertools.islice(pairs, size)):
+        yield chunk
+
+
+_worker: tuple[Tokenizers, DataSettings]
+
+
+def _start_worker(files: dict[str, bytes], text: TextSettings, settings: DataSettings) -> None:
+    global _worker
+    _worker = (Tokenizers.from_files(files, text), settings)
+
+
+def _work(chunk: list[Pair]) -> _Chunk:
+    return _tokenize(chunk, *_worker)
+
+
+def _tokenize(chunk: list[Pair], tokenizers: Tokenizers, settings: DataSettings) -> _Chunk:
+    dropped = dict.fromkeys(REASONS, 0)
+    pairs, lines = [], []
+    for line, pair in enumerate(normalised(chunk), 1):
+        if settings.drop_empty and not (pair.source and pair.target):
+            dropped["empty"] += 1
+        elif settings.drop_identical and pair.source == pair.target:
+            dropped["identical"] += 1
+        else:
+            pairs.append(pair)
+            lines.append(line)
+    sources = tokenizers.source.encode([pair.source for pair in pairs])
+    targets = tokenizers.target.encode([pair.target for pair in pairs])
+    keep: list[int] = []
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        shorter, longer = sorted((len(source), len(target)))
+        if longer + 1 > settings.max_tokens:  # + 1: the end of the sentence
+            dropped["too long"] += 1
+        elif settings.max_ratio is not None and longer > settings.max_ratio * max(shorter, 1):
+            dropped["length ratio"] += 1
+        else:
+            keep.append(i)
+    digests = (hashlib.blake2b("\t".join(pairs[i]).encode(), digest_size=8).digest() for i in keep)
+    return _Chunk(
+        source=np.fromiter(itertools.chain.from_iterable(sources[i] for i in keep), np.uint32),
+        target=np.fromiter(itertools.chain.from_iterable(targets[i] for i in keep), np.uint32),
+        index=np.column_stack([*_begin_length(sources, keep), *_begin_length(targets, keep), np.array(lines, np.int64)[keep]]),
+        hashes=np.frombuffer(b"".join(digests), np.uint64),
+        dropped=dropped,
+        read=len(chunk),
+    )
+
+
+def _begin_length(sentences: list[list[int]], keep: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(sentences[i]) for i in keep], np.int64)
+    return np.cumsum(lengths) - lengths, lengths
+
+
+def _name(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> str:
+    """A hash of everything the store depends on."""
+    digest = hashlib.sha256()
+    for source, target in corpus:
+        digest.update(f"{source}\t{target}\n".encode())
+    for content in tokenizers.files().values():
+        digest.update(content)
+    filters = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]
+    digest.update(repr([FORMAT, *filters, settings.max_tokens, settings.max_ratio]).encode())
+    return digest.hexdigest()[:16]

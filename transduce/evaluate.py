@@ -1,0 +1,74 @@
+"""Scores that can be compared: sacreBLEU's, each with its signature, and whether a difference is real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sacrebleu
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
+
+from transduce.errors import DataError, SettingsError
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A score with the recipe that gave it."""
+
+    score: float
+    signature: str
+
+
+def metrics(tokenize: str = "13a") -> dict[str, Any]:
+    if tokenize not in BLEU.TOKENIZERS:
+        raise SettingsError(f"unknown BLEU tokenizer {tokenize}; there are: {', '.join(BLEU.TOKENIZERS)}")
+    return {"BLEU": BLEU(tokenize=tokenize), "chrF": CHRF(), "TER": TER()}
+
+
+def evaluate(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Scored]:
+    """BLEU, chrF and TER of a whole test set."""
+    _check(hypotheses, references)
+    result = {}
+    for name, metric in metrics(tokenize).items():
+        score = metric.corpus_score(list(hypotheses), [list(references)]).score
+        result[name] = Scored(round(score, 4), str(metric.get_signature()))
+    return result
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> float:
+    """BLEU alone, as validation needs it."""
+    return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], tokenize=tokenize).score
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Share of lines that are the reference to the letter."""
+    _check(hypotheses, references)
+    return sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)
+
+
+def compare(
+    ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tokenize: str = "13a", samples: int = 1000
+) -> dict[str, dict[str, float]]:
+    """Paired bootstrap resampling: each score of both, and the probability p of the difference by chance."""
+    _check(ours, references)
+    _check(theirs, references)
+    systems = [("theirs", list(theirs)), ("ours", list(ours))]
+    test = PairedTest(systems, metrics(tokenize), [list(references)], test_type="bs", n_samples=samples)
+    _, scores = test()
+    result = {}
+    for name, (baseline, system) in ((n, s) for n, s in scores.items() if n != "System"):
+        result[name] = {
+            "ours": round(system.score, 4),
+            "theirs": round(baseline.score, 4),
+            "p": round(system.p_value, 4),
+        }
+    return result
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if len(hypotheses) != len(references):
+        raise DataError(f"{len(hypotheses):,} translations cannot be scored against {len(references):,} references")
+    if not references:
+        raise DataError("there is nothing to score: the reference is empty")

@@ -1,0 +1,1 @@
+"""Looking at models and runs."""

@@ -1,0 +1,148 @@
+"""A model on disk: only safe, readable files, and a manifest that tells whether they are whole.
+
+    config.yaml           the resolved settings
+    tokenizer.model       or source.* and target.* where the vocabularies are apart; .txt for words and characters
+    model.safetensors     the weights that are used
+    weights/              best, last and averaged weights of a training run
+    manifest.json         sha256 of every file above, written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from transduce import config
+from transduce.config import Settings
+from transduce.errors import ModelError, UserError
+from transduce.models import transformer
+from transduce.models.seq2seq import Seq2Seq
+from transduce.text.tokenizer import Tokenizers
+
+MANIFEST = "manifest.json"
+MODEL = "model.safetensors"
+
+
+class Loaded(NamedTuple):
+    """A model with all that is needed to use it."""
+
+    model: Seq2Seq
+    tokenizers: Tokenizers
+    settings: Settings
+
+
+def create(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
+    """A new model for these vocabularies, random weights."""
+    return transformer.build(settings.model, tokenizers.source.size, tokenizers.target.size)
+
+
+def load(folder: str | Path, device: str = "cpu", weights: str | None = None) -> Loaded:
+    """The model in a folder, checked against its manifest. `weights`: best, last or averaged instead of the usual."""
+    folder = Path(folder)
+    name = MODEL if weights is None else f"weights/{weights}.safetensors"
+    verify(folder, needed=name)
+    settings = config.compose(config.read(folder / "config.yaml"))
+    tokenizers = Tokenizers.load(folder, settings.text)
+    model = create(settings, tokenizers)
+    restore(model, read_tensors(folder / name), folder / name)
+    return Loaded(model.to(device).eval(), tokenizers, settings)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters by name; a shared one once."""
+    return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
+
+
+def restore(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) -> None:
+    """Put weights into a model of the same shape."""
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != weights.keys():
+        odd = sorted(parameters.keys() ^ weights.keys())[0]
+        raise ModelError(f"{origin} does not fit config.yaml: {odd} is on one side only")
+    for name, parameter in parameters.items():
+        if parameter.shape != weights[name].shape:
+            have, want = tuple(weights[name].shape), tuple(parameter.shape)
+            raise ModelError(f"{origin} does not fit config.yaml: {name} has shape {have}, not {want}")
+        with torch.no_grad():
+            parameter.copy_(weights[name])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} is damaged or cut short: {error}") from error
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    return safetensors.torch.save(dict(tensors))
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """All of it or nothing: written beside, flushed to the disk, renamed."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(beside, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        need = f" ({len(content) / 1e6:.1f} MB are needed; what was saved before is untouched)"
+        raise UserError(f"cannot write {path}: {error.strerror}{need}") from error
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Add or replace files of a folder, then write its manifest."""
+    known = _manifest(folder) if (folder / MANIFEST).exists() else {}
+    for name, content in files.items():
+        write_file(folder / name, content)
+        known[name] = hashlib.sha256(content).hexdigest()
+    write_file(folder / MANIFEST, json.dumps({"sha256": known}, indent=1).encode())
+
+
+def verify(folder: Path, needed: str = MODEL) -> None:
+    """Raise a ModelError that names every file that is missing or not as it was written."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}")
+    if not (folder / MANIFEST).exists():
+        raise ModelError(f"{folder} is not a model folder: it has no {MANIFEST}")
+    known = _manifest(folder)
+    if needed not in known and needed == MODEL:
+        raise ModelError(f"{folder} is not a model folder: training has not saved a model yet")
+    if needed not in known:
+        there = ", ".join(Path(name).stem for name in known if name.startswith("weights/")) or "none"
+        raise ModelError(f"{folder} holds no {needed}; weights that are there: {there}")
+    wrong = []
+    for name, sha256 in known.items():
+        if name.startswith("weights/") and name != needed:
+            continue  # not what is being loaded
+        if not (folder / name).exists():
+            wrong.append(f"{name} is missing")
+        elif _sha256(folder / name) != sha256:
+            wrong.append(f"{name} was cut short or altered")
+    if wrong:
+        raise ModelError(f"{folder} is damaged: {', '.join(wrong)}; copy the folder again or train anew")
+
+
+def _manifest(folder: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads((folder / MANIFEST).read_text())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder / MANIFEST} cannot be read; copy the folder again or train anew") from error
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

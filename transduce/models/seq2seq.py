@@ -1,0 +1,75 @@
+"""The contract: four verbs that every model answers, so that nobody asks which model it is.
+
+    logits        = model(source, target_in)            teacher forcing
+    memory        = model.encode(source)
+    state         = model.start(memory)
+    logits, state = model.step(tokens, memory, state)   one token further
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from transduce.nn.rows import Rows
+
+
+class Memory(NamedTuple):
+    """What the encoder made of the source."""
+
+    states: Tensor  # (R, S, D)
+    segments: Tensor  # (R, S)
+
+    def keep(self, sentences: Tensor) -> Memory:
+        """Only these rows; the others are finished."""
+        return Memory(self.states.index_select(0, sentences), self.segments.index_select(0, sentences))
+
+
+class State(Protocol):
+    """What a decoder carries from one step to the next, a row for each hypothesis."""
+
+    def reorder(self, rows: Tensor) -> State:
+        """The hypotheses of these rows, in this order."""
+
+    def keep(self, sentences: Tensor) -> State:
+        """What belongs to these rows of the memory; follows `Memory.keep`."""
+
+
+@dataclass
+class AttentionMaps:
+    """Attention weights, one tensor (R, H, T, S) a layer."""
+
+    encoder: list[Tensor] = field(default_factory=list)
+    decoder: list[Tensor] = field(default_factory=list)
+    cross: list[Tensor] = field(default_factory=list)
+
+
+class Seq2Seq(nn.Module, ABC):
+    """A model that reads one sequence and writes another."""
+
+    @abstractmethod
+    def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
+        """Logits (R, T, vocabulary) for what follows each target token; fills `maps` when given."""
+
+    @abstractmethod
+    def encode(self, source: Rows) -> Memory:
+        """Read the source."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The state before the first token, one hypothesis a sentence."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """Logits (hypotheses, vocabulary) after one more token of each."""
+
+    @torch.no_grad()
+    def attention(self, source: Rows, target_in: Rows) -> AttentionMaps:
+        """The weights of every layer and head, from the plain path."""
+        maps = AttentionMaps()
+        self(source, target_in, maps)
+        return maps

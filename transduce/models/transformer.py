@@ -1,0 +1,159 @@
+"""The Transformer, from the whole down to the embeddings; its layers are in nn/layers.py."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from transduce.config import ModelSettings
+from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
+from transduce.nn.cache import KeysValues
+from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
+from transduce.nn.masks import not_later, same_sentence
+from transduce.nn.positions import LearnedPositions, SinusoidPositions
+from transduce.nn.rows import Rows
+
+
+class Embedding(nn.Module):
+    """Token vector (times a scale) plus position, a norm if asked for, dropout on the sum (sections 3.4, 3.5)."""
+
+    def __init__(self, tokens: nn.Embedding, positions: nn.Module, scale: float, norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.positions = positions
+        self.scale = scale
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return self.dropout(self.norm(self.tokens(tokens) * self.scale + self.positions(positions)))
+
+
+class TransformerState(NamedTuple):
+    """Keys and values a layer: of the target so far (a row a hypothesis), of the memory (a row a sentence)."""
+
+    past: list[KeysValues | None]
+    memory: list[KeysValues]
+    length: int
+
+    def reorder(self, rows: Tensor) -> TransformerState:
+        return self._replace(past=[kv.select(rows) if kv else None for kv in self.past])
+
+    def keep(self, sentences: Tensor) -> TransformerState:
+        return self._replace(memory=[kv.select(sentences) for kv in self.memory])
+
+
+class Transformer(Seq2Seq):
+    """Encoder and decoder stacks between two embeddings and one projection (figure 1)."""
+
+    def __init__(
+        self,
+        source: Embedding,
+        target: Embedding,
+        encoder: list[EncoderLayer],
+        decoder: list[DecoderLayer],
+        encoder_norm: nn.Module,
+        decoder_norm: nn.Module,
+        projection: nn.Linear,
+        projection_scale: float,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.target = target
+        self.encoder = nn.ModuleList(encoder)
+        self.decoder = nn.ModuleList(decoder)
+        self.encoder_norm = encoder_norm
+        self.decoder_norm = decoder_norm
+        self.projection = projection
+        self.projection_scale = projection_scale
+
+    def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
+        memory = self.encode(source, maps)
+        x = self.target(target_in.tokens, target_in.positions)
+        may_look = same_sentence(target_in.segments, target_in.segments) & not_later(x.size(1), x.device)
+        may_look_memory = same_sentence(target_in.segments, memory.segments)
+        for layer in self.decoder:
+            keys_values = layer.cross_attention.keys_values(memory.states)
+            self_maps, cross_maps = (maps.decoder, maps.cross) if maps else (None, None)
+            x, _ = layer(x, keys_values, may_look, may_look_memory, self_maps=self_maps, cross_maps=cross_maps)
+        return self.logits(x)
+
+    def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
+        x = self.source(source.tokens, source.positions)
+        may_look = same_sentence(source.segments, source.segments)
+        for layer in self.encoder:
+            x = layer(x, may_look, maps.encoder if maps else None)
+        return Memory(self.encoder_norm(x), source.segments)
+
+    def start(self, memory: Memory) -> TransformerState:
+        keys_values = [layer.cross_attention.keys_values(memory.states) for layer in self.decoder]
+        return TransformerState([None] * len(self.decoder), keys_values, length=0)
+
+    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, TransformerState]:
+        assert isinstance(state, TransformerState)
+        x = self.target(tokens.unsqueeze(1), torch.full_like(tokens, state.length).unsqueeze(1))  # (hypotheses, 1, D)
+        may_look_memory = (memory.segments != 0)[:, None, None, :]
+        past: list[KeysValues | None] = []
+        for layer, seen, keys_values in zip(self.decoder, state.past, state.memory, strict=True):
+            x, seen = layer(x, keys_values, None, may_look_memory, seen)
+            past.append(seen)
+        return self.logits(x).squeeze(1), TransformerState(past, state.memory, state.length + 1)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The one route to the vocabulary: final norm, projection, scale."""
+        return self.projection(self.decoder_norm(x)) * self.projection_scale
+
+
+def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+    """A freshly initialised Transformer; the only place where settings become numbers."""
+    norm_before = m.norm == "before"
+    final_norm = norm_before if m.final_norm is None else m.final_norm
+    residual_dropout = m.dropout if m.residual_dropout is None else m.residual_dropout
+    embedding_dropout = m.dropout if m.embedding_dropout is None else m.embedding_dropout
+    sizes = LayerSizes(
+        d_model=m.d_model,
+        d_ff=m.d_ff,
+        heads=m.heads,
+        d_k=m.d_k or m.d_model // m.heads,
+        d_v=m.d_v or m.d_model // m.heads,
+        attention_bias=m.attention_bias,
+        activation=m.activation,
+        norm_before=norm_before,
+        eps=m.eps,
+        residual_dropout=residual_dropout,
+        attention_dropout=m.attention_dropout,
+        feed_forward_dropout=m.feed_forward_dropout,
+    )
+
+    def norm(wanted: bool) -> nn.Module:
+        return nn.LayerNorm(m.d_model, m.eps) if wanted else nn.Identity()
+
+    def embedding(tokens: nn.Embedding) -> Embedding:
+        table = {"sinusoid": SinusoidPositions, "learned": LearnedPositions}[m.positions]
+        scale = math.sqrt(m.d_model) if m.scale == "embedding" else 1.0
+        return Embedding(tokens, table(m.max_positions, m.d_model), scale, norm(m.embedding_norm), embedding_dropout)
+
+    target_tokens = nn.Embedding(target_vocabulary, m.d_model)
+    source_tokens = target_tokens if m.tie_source else nn.Embedding(source_vocabulary, m.d_model)
+    projection = nn.Linear(m.d_model, target_vocabulary, bias=m.output_bias)
+    if m.tie_output:
+        projection.weight = target_tokens.weight
+    model = Transformer(
+        source=embedding(source_tokens),
+        target=embedding(target_tokens),
+        encoder=[EncoderLayer(sizes) for _ in range(m.layers)],
+        decoder=[DecoderLayer(sizes) for _ in range(m.decoder_layers or m.layers)],
+        encoder_norm=norm(final_norm),
+        decoder_norm=norm(final_norm),
+        projection=projection,
+        projection_scale=m.d_model**-0.5 if m.scale == "projection" else 1.0,
+    )
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1:
+            nn.init.xavier_uniform_(weight)
+        elif name.endswith("bias"):
+            nn.init.zeros_(weight)
+    return model

@@ -1,0 +1,18 @@
+"""Which hardware computes."""
+
+from __future__ import annotations
+
+import torch
+
+from transduce.errors import SettingsError
+
+
+def choose_device(wanted: str) -> str:
+    """`auto` becomes the best device there is; a device that is not there is refused."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if wanted == "auto":
+        return next(name for name in ("cuda", "mps", "cpu") if there[name])
+    if not there[wanted]:
+        have = ", ".join(name for name, yes in there.items() if yes)
+        raise SettingsError(f"device {wanted} is not available on this machine; there is: {have}")
+    return wanted

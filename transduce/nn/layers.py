@@ -1,0 +1,134 @@
+"""The layers of figure 1: feed-forward, residual with norm, encoder layer, decoder layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.attention import MultiHeadAttention
+from transduce.nn.cache import KeysValues
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = W₂ max(0, W₁ x + b₁) + b₂, the same at every position (so two 1x1 convolutions)."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(self.activation(self.inner(x))))
+
+
+class Residual(nn.Module):
+    """LayerNorm(x + Sublayer(x)), or x + Sublayer(LayerNorm(x)) where the norm comes before.
+
+    `enter` gives what the sublayer reads, `leave` joins what it wrote.
+    """
+
+    def __init__(self, d_model: int, dropout: float, eps: float, norm_before: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model, eps)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_before = norm_before
+
+    def enter(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.norm_before else x
+
+    def leave(self, x: Tensor, written: Tensor) -> Tensor:
+        x = x + self.dropout(written)
+        return x if self.norm_before else self.norm(x)
+
+
+class LayerSizes(NamedTuple):
+    """The numbers an encoder or decoder layer is made from."""
+
+    d_model: int
+    d_ff: int
+    heads: int
+    d_k: int
+    d_v: int
+    attention_bias: bool
+    activation: str
+    norm_before: bool
+    eps: float
+    residual_dropout: float
+    attention_dropout: float
+    feed_forward_dropout: float
+
+    def attention(self) -> MultiHeadAttention:
+        return MultiHeadAttention(
+            self.d_model, self.heads, self.d_k, self.d_v, self.attention_bias, self.attention_dropout
+        )
+
+    def feed_forward(self) -> FeedForward:
+        return FeedForward(self.d_model, self.d_ff, self.activation, self.feed_forward_dropout)
+
+    def residual(self) -> Residual:
+        return Residual(self.d_model, self.residual_dropout, self.eps, self.norm_before)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__()
+        self.self_attention = sizes.attention()
+        self.self_residual = sizes.residual()
+        self.feed_forward = sizes.feed_forward()
+        self.feed_forward_residual = sizes.residual()
+
+    def forward(self, x: Tensor, may_look: Tensor, maps: list[Tensor] | None = None) -> Tensor:
+        h = self.self_residual.enter(x)
+        x = self.self_residual.leave(x, self.self_attention(h, self.self_attention.keys_values(h), may_look, maps))
+
+        h = self.feed_forward_residual.enter(x)
+        return self.feed_forward_residual.leave(x, self.feed_forward(h))
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, then feed-forward."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        super().__init__()
+        self.self_attention = sizes.attention()
+        self.self_residual = sizes.residual()
+        self.cross_attention = sizes.attention()
+        self.cross_residual = sizes.residual()
+        self.feed_forward = sizes.feed_forward()
+        self.feed_forward_residual = sizes.residual()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: KeysValues,
+        may_look: Tensor | None,
+        may_look_memory: Tensor,
+        past: KeysValues | None = None,
+        self_maps: list[Tensor] | None = None,
+        cross_maps: list[Tensor] | None = None,
+    ) -> tuple[Tensor, KeysValues]:
+        """The whole target (R, T, D) at once, or one token (T = 1) after its `past`.
+
+        Also gives back the keys and values seen so far, the next step's `past`. `memory` may have fewer rows
+        than `x`: then consecutive rows of `x` are beams of one sentence and look at its memory together.
+        """
+        h = self.self_residual.enter(x)
+        seen = self.self_attention.keys_values(h)
+        seen = past.append(seen) if past is not None else seen
+        x = self.self_residual.leave(x, self.self_attention(h, seen, may_look, self_maps))
+
+        h = self.cross_residual.enter(x).reshape(memory.keys.size(0), -1, x.size(-1))  # beams become queries
+        read = self.cross_attention(h, memory, may_look_memory, cross_maps)
+        x = self.cross_residual.leave(x, read.reshape_as(x))
+
+        h = self.feed_forward_residual.enter(x)
+        return self.feed_forward_residual.leave(x, self.feed_forward(h)), seen

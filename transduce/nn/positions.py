@@ -1,0 +1,41 @@
+"""Where a token stands: the sin/cos table of section 3.5, or a learned one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoid_table(length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)),  PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))."""
+    pos = torch.arange(length, dtype=torch.float64).unsqueeze(1)  # (T, 1)
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)  # 2i
+    angle = pos * torch.exp(-math.log(10000.0) * even / d_model)  # (T, D/2)
+    table = torch.empty(length, d_model)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos()
+    return table
+
+
+class SinusoidPositions(nn.Module):
+    """Fixed positions. The table is computed, not trained, and so is not saved with the weights."""
+
+    def __init__(self, length: int, d_model: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoid_table(length, d_model), persistent=False)
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return self.table[positions]  # (R, T) -> (R, T, D)
+
+
+class LearnedPositions(nn.Module):
+    """A trained vector for each position below `length`."""
+
+    def __init__(self, length: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(length, d_model)
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return self.table(positions)

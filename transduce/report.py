@@ -1,0 +1,31 @@
+"""What long work says about itself. Silent here; `terminal.py` makes it visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Progress:
+    """One stretch of work that is under way."""
+
+    def update(self, done: float, **facts: str) -> None:
+        """`done` of the total is finished; `facts` stand beside the bar."""
+
+
+class Report:
+    """Lower rooms are handed one of these and never print."""
+
+    def say(self, text: str) -> None:
+        """A line for the user."""
+
+    def warn(self, text: str) -> None:
+        """A line the user should not miss."""
+
+    @contextmanager
+    def progress(self, title: str, total: float | None = None) -> Iterator[Progress]:
+        """A stretch of work with a beginning and an end."""
+        yield Progress()
+
+
+SILENT = Report()

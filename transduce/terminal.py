@@ -1,0 +1,63 @@
+"""A Report that people see: bars on a terminal, a plain line now and then elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from transduce.report import Progress, Report
+
+EVERY = 15.0  # seconds between lines when nobody watches a terminal
+
+
+class Terminal(Report):
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False)
+
+    def warn(self, text: str) -> None:
+        self.console.print(f"warning: {text}", style="yellow", markup=False)
+
+    @contextmanager
+    def progress(self, title: str, total: float | None = None) -> Iterator[Progress]:
+        if not self.console.is_terminal:
+            yield _Lines(self, title, total)
+            return
+        columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}")]
+        with RichProgress(
+            *columns, TimeElapsedColumn(), *([TimeRemainingColumn()] if total else []), console=self.console, transient=True
+        ) as shown:
+            yield _Bar(shown, title, total)
+
+
+class _Bar(Progress):
+    def __init__(self, shown: RichProgress, title: str, total: float | None) -> None:
+        self.shown = shown
+        self.task = shown.add_task(title, total=total, facts="")
+
+    def update(self, done: float, **facts: str) -> None:
+        self.shown.update(self.task, completed=done, facts="  ".join(f"{name} {fact}" for name, fact in facts.items()))
+
+
+class _Lines(Progress):
+    def __init__(self, terminal: Terminal, title: str, total: float | None) -> None:
+        self.terminal, self.title, self.total = terminal, title, total
+        self.started = self.said = time.monotonic()
+
+    def update(self, done: float, **facts: str) -> None:
+        now = time.monotonic()
+        if now - self.said < EVERY:
+            return
+        self.said = now
+        told = [f"{name} {fact}" for name, fact in facts.items()]
+        if self.total and done:
+            left = (now - self.started) * (self.total / done - 1)
+            told = [f"{done / self.total:.0%}", *told, f"about {left / 60:.1f} minutes left"]
+        self.terminal.say(f"{self.title}: {', '.join(told)}")

@@ -1,0 +1,235 @@
+"""Tokenizers behind one small interface: subwords (SentencePiece), words, characters.
+
+Normalisation is the same for all and changes as little as possible: Unicode NFC, invisible control characters
+removed, any run of white space one space. Full-width Chinese punctuation, typographic quotes and case stay as
+typed. A token carries the space before it, so that joining tokens gives back the text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import sentencepiece
+
+from transduce.config import TextSettings
+from transduce.errors import ModelError, SettingsError
+
+PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+UNKNOWN_SURFACE = "⁇"
+
+_INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff]")
+_SPACE = re.compile(r"\s+")
+_WORD = re.compile(r" ?\w+| ?[^\w\s]")
+
+
+def normalise(text: str) -> str:
+    """The text as every tokenizer sees it."""
+    return _SPACE.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip()
+
+
+class Tokenizer(Protocol):
+    """Normalised text to ids and back. No special token is added or expected."""
+
+    size: int
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text."""
+
+    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
+        """Ids of one random segmentation of each text, the same for the same seed."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; special tokens are left out."""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each id as a reader would print it."""
+
+    def to_bytes(self) -> bytes:
+        """All of it, for a file."""
+
+
+class SubwordTokenizer:
+    """SentencePiece, BPE or unigram."""
+
+    suffix = ".model"
+
+    def __init__(self, model: bytes) -> None:
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.size: int = self._processor.get_piece_size()
+
+    @classmethod
+    def train(cls, texts: Iterable[str], settings: TextSettings) -> SubwordTokenizer:
+        writer = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=writer,
+                model_type=settings.tokenizer,
+                vocab_size=settings.vocabulary,
+                character_coverage=settings.coverage,
+                byte_fallback=settings.byte_fallback,
+                normalization_rule_name="identity",  # `normalise` has done it, and reversibly
+                pad_id=PAD,
+                unk_id=UNKNOWN,
+                bos_id=BEGIN,
+                eos_id=END,
+                unk_surface=UNKNOWN_SURFACE,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise _explain(str(error), settings) from error
+        return cls(writer.getvalue())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._processor.encode(list(texts))
+
+    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
+        # SentencePiece draws from a generator that each thread seeds once, at its first draw:
+        # a fresh thread is the only way to choose the seed.
+        drawn: list[list[int]] = []
+
+        def draw() -> None:
+            drawn.extend(self._processor.encode(list(texts), enable_sampling=True, alpha=amount, nbest_size=-1))
+
+        sentencepiece.set_random_generator_seed(seed % 2**32)
+        thread = threading.Thread(target=draw)
+        thread.start()
+        thread.join()
+        return drawn
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return normalise(self._processor.decode([i for i in ids if i not in (PAD, BEGIN, END)]))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._processor.id_to_piece(i) for i in ids]
+
+    def to_bytes(self) -> bytes:
+        return self._model
+
+
+class ListTokenizer:
+    """A list of pieces, the place in it being the id; base of words and characters."""
+
+    suffix = ".txt"
+
+    def __init__(self, model: bytes) -> None:
+        self._pieces = model.decode("utf-8").split("\n")
+        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
+        self.size = len(self._pieces)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], settings: TextSettings) -> ListTokenizer:
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(cls.split(text))
+        most_common = sorted(counts, key=lambda piece: (-counts[piece], piece))
+        return cls("\n".join([*SPECIAL, *most_common[: max(0, settings.vocabulary - len(SPECIAL))]]).encode())
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        raise AssertionError("words and characters each say how they split")
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self._ids.get(piece, UNKNOWN) for piece in self.split(text)] for text in texts]
+
+    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
+        return self.encode(texts)  # there is only one way to cut
+
+    def decode(self, ids: Sequence[int]) -> str:
+        surface = (" " + UNKNOWN_SURFACE if i == UNKNOWN else self._pieces[i] for i in ids if i not in (PAD, BEGIN, END))
+        return normalise("".join(surface))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[i].replace(" ", "▁") for i in ids]
+
+    def to_bytes(self) -> bytes:
+        return "\n".join(self._pieces).encode()
+
+
+class WordTokenizer(ListTokenizer):
+    """Words and punctuation marks."""
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        return _WORD.findall(" " + text)
+
+
+class CharacterTokenizer(ListTokenizer):
+    """Single characters, the space among them."""
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        return list(text)
+
+
+_KINDS: dict[str, type[SubwordTokenizer] | type[ListTokenizer]] = {
+    "bpe": SubwordTokenizer,
+    "unigram": SubwordTokenizer,
+    "words": WordTokenizer,
+    "characters": CharacterTokenizer,
+}
+
+
+class Tokenizers:
+    """The tokenizer of each side; one and the same where the vocabulary is joint."""
+
+    def __init__(self, source: Tokenizer, target: Tokenizer, settings: TextSettings) -> None:
+        self.source = source
+        self.target = target
+        self.settings = settings
+
+    @classmethod
+    def train(cls, pairs: Iterable[tuple[str, str]], settings: TextSettings) -> Tokenizers:
+        """From pairs of normalised text, which may be read more than once."""
+        kind = _KINDS[settings.tokenizer]
+        if settings.joint:
+            both = kind.train((text for pair in pairs for text in pair), settings)
+            return cls(both, both, settings)
+        return cls(kind.train((s for s, _ in pairs), settings), kind.train((t for _, t in pairs), settings), settings)
+
+    def files(self) -> dict[str, bytes]:
+        """File names and contents for the model folder."""
+        suffix = _KINDS[self.settings.tokenizer].suffix
+        if self.settings.joint:
+            return {f"tokenizer{suffix}": self.source.to_bytes()}
+        return {f"source{suffix}": self.source.to_bytes(), f"target{suffix}": self.target.to_bytes()}
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], settings: TextSettings) -> Tokenizers:
+        """What `files` gave, put together again."""
+        kind = _KINDS[settings.tokenizer]
+        names = ["tokenizer"] if settings.joint else ["source", "target"]
+        sides = [kind(files[name + kind.suffix]) for name in names]
+        return cls(sides[0], sides[-1], settings)
+
+    @classmethod
+    def load(cls, folder: Path, settings: TextSettings) -> Tokenizers:
+        try:
+            files = {path.name: path.read_bytes() for suffix in (".model", ".txt") for path in folder.glob(f"*{suffix}")}
+            return cls.from_files(files, settings)
+        except (OSError, KeyError, RuntimeError, UnicodeDecodeError) as error:
+            raise ModelError(f"the tokenizer in {folder} is missing or damaged") from error
+
+
+def _explain(message: str, settings: TextSettings) -> SettingsError:
+    """SentencePiece's complaint in the words of our settings."""
+    if found := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
+        return SettingsError(
+            f"text.vocabulary={settings.vocabulary} is larger than the training text supports; "
+            f"set it to {found[1]} or less"
+        )
+    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return SettingsError(
+            f"text.vocabulary={settings.vocabulary} is too small for the characters of the training text; "
+            f"set it to {found[1]} or more, or lower text.coverage={settings.coverage}"
+        )
+    return SettingsError(f"SentencePiece could not learn a vocabulary from the training text: {message}")

@@ -1,0 +1,55 @@
+"""metrics.jsonl: one line of numbers for every few updates and for every validation."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+
+class Metrics:
+    """The file, and the mean loss and speed since its last training line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._clear()
+
+    def add(self, loss: float, tokens: int) -> None:
+        """One more update: `loss` a token, over `tokens`."""
+        self._total += loss * tokens
+        self._tokens += tokens
+
+    @property
+    def loss(self) -> float:
+        return self._total / max(self._tokens, 1)
+
+    @property
+    def speed(self) -> float:
+        """Target tokens a second."""
+        return self._tokens / max(time.monotonic() - self._since, 1e-9)
+
+    def write(self, kind: str, step: int, seconds: float, **numbers: float | None) -> None:
+        record = {"kind": kind, "step": step, "seconds": round(seconds, 2), **numbers}
+        with open(self.path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record) + "\n")
+        self._clear()  # also after a validation, whose time is not training time
+
+    def forget_after(self, step: int) -> None:
+        """A resumed run writes those lines again."""
+        if self.path.exists():
+            kept = [record for record in read(self.path) if record["step"] <= step]
+            self.path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+
+    def _clear(self) -> None:
+        self._total, self._tokens, self._since = 0.0, 0, time.monotonic()
+
+
+def read(path: Path) -> list[dict]:
+    """All records; a last line that was cut short by a crash is left out."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records

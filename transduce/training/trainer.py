@@ -1,0 +1,296 @@
+"""The training loop: batches in, updates, validation and checkpoints at intervals, the best weights at the end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.config import Settings
+from transduce.data.batches import Batch, Batches
+from transduce.errors import Stopped
+from transduce.models.folder import MODEL, read_tensors, restore, tensor_bytes, weights_of, write_folder
+from transduce.models.seq2seq import Seq2Seq
+from transduce.report import SILENT, Report
+from transduce.report import Progress as Bar
+from transduce.text.tokenizer import PAD
+from transduce.training import checkpoint
+from transduce.training.checkpoint import Progress
+from transduce.training.loss import cross_entropy
+from transduce.training.metrics import Metrics
+from transduce.training.schedule import learning_rate
+from transduce.training.signals import StopRequest, stop_requests
+
+
+class Update(NamedTuple):
+    """What one step of the optimizer saw."""
+
+    loss: float  # smoothed, per target token
+    tokens: int
+    rate: float
+    gradient: float  # norm before clipping
+
+
+class Validation(NamedTuple):
+    """How good the weights are on held-out text; a higher score is better."""
+
+    loss: float
+    score: float
+    bleu: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    step: int
+    seconds: float
+    reason: str
+    chosen: str  # best, averaged or last: the weights in model.safetensors
+    bleu: float | None
+
+
+class Trainer:
+    """Trains a model in a run folder. `decode_bleu` translates validation text and gives its BLEU."""
+
+    def __init__(
+        self,
+        run: Path,
+        model: Seq2Seq,
+        settings: Settings,
+        train: Batches,
+        valid: Batches | None,
+        decode_bleu: Callable[[Seq2Seq], float] | None,
+        device: str,
+        report: Report = SILENT,
+    ) -> None:
+        self.run_folder = run
+        self.model = model.to(device)
+        self.settings = settings
+        self.train_batches = train
+        self.valid_batches = valid
+        self.decode_bleu = decode_bleu
+        self.device = device
+        self.report = report
+        self.optimizer = make_optimizer(self.model, settings, device)
+        bf16 = device == "cuda" and torch.cuda.is_bf16_supported()
+        wanted = settings.training.precision
+        self.bfloat16 = bf16 if wanted == "auto" else wanted == "bfloat16"
+        self.progress = Progress()
+        self.metrics = Metrics(run / "metrics.jsonl")
+        self.batches_an_epoch = len(train.plan(0))
+        self.started = time.monotonic()
+
+    # ---- the story ---------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Train until a limit is reached, from the last checkpoint if there is one."""
+        self._resume()
+        self.started = time.monotonic() - self.progress.seconds
+        with stop_requests() as request, self.report.progress("train", total=1.0) as bar:
+            for batches in self._groups():
+                if reason := self._finished():
+                    break
+                update = self.update(batches)
+                self._tell(update, bar)
+                if self.progress.step % self.settings.training.validate_every == 0:
+                    self._validate_and_save()
+                self._stop_if_asked(request)
+        if self.progress.step % self.settings.training.validate_every:
+            self._validate_and_save()
+        return self._conclude(reason)
+
+    def update(self, batches: list[Batch]) -> Update:
+        """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
+        t = self.settings.training
+        self.model.train()
+        count = sum(int((batch.target_out != PAD).sum()) for batch in batches)
+        total = 0.0
+        for batch in batches:
+            batch = batch.to(self.device)
+            with self._precision():
+                logits = self.model(batch.source, batch.target_in)
+            loss = cross_entropy(logits, batch.target_out, t.label_smoothing)
+            (loss.total / count).backward()
+            total += float(loss.total.detach())
+        clip = self.settings.optimizer.clip
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
+        p = self.progress
+        p.step += 1
+        p.target_tokens += count
+        rate = learning_rate(p.step, self.settings.optimizer, self.settings.model.d_model, t.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return Update(total / count, count, rate, float(norm))
+
+    @torch.no_grad()
+    def validate(self) -> Validation | None:
+        """Loss without smoothing, and BLEU by decoding."""
+        if self.valid_batches is None:
+            return None
+        self.model.eval()
+        total, count = 0.0, 0
+        for batch in self.valid_batches.epoch(0):
+            batch = batch.to(self.device)
+            with self._precision():
+                logits = self.model(batch.source, batch.target_in)
+            loss = cross_entropy(logits, batch.target_out)
+            total += float(loss.total)
+            count += int(loss.count)
+        bleu = self.decode_bleu(self.model) if self.decode_bleu else None
+        return Validation(total / count, -total / count if bleu is None else bleu, bleu)
+
+    # ---- its chapters ------------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        found, complaints = checkpoint.latest(self.run_folder / "training")
+        for complaint in complaints:
+            self.report.warn(f"passed over a checkpoint: {complaint}")
+        if found is not None:
+            self.progress = checkpoint.resume(found, self.model, self.optimizer)
+            self.report.say(f"going on from step {self.progress.step:,}")
+        self.metrics.forget_after(self.progress.step)
+
+    def _groups(self) -> Iterator[list[Batch]]:
+        """Batches by the update, without end, from where the run stands in the data."""
+        p, accumulate = self.progress, self.settings.batch.accumulate
+        for epoch in itertools.count(p.epoch):
+            batches = self.train_batches.epoch(epoch, skip=p.batch)
+            while group := list(itertools.islice(batches, accumulate)):
+                p.epoch, p.batch = epoch, p.batch + len(group)
+                yield group
+            p.epoch, p.batch = epoch + 1, 0
+
+    def _finished(self) -> str | None:
+        """The limit that has been reached, if one has. Asked before each update."""
+        t, p = self.settings.training, self.progress
+        if t.steps is not None and p.step >= t.steps:
+            return f"{t.steps:,} steps done"
+        if t.epochs is not None and p.epoch >= t.epochs:
+            return f"{t.epochs} epochs done"
+        if t.minutes is not None and self._seconds() >= 60 * t.minutes:
+            return f"{t.minutes:g} minutes are over"
+        if t.patience is not None and p.since_best >= t.patience:
+            return f"no better validation in the last {t.patience}"
+        return None
+
+    def _validate_and_save(self) -> None:
+        t, p = self.settings.training, self.progress
+        result = self.validate()
+        if result is not None:
+            better = p.best_score is None or result.score > p.best_score
+            p.since_best = 0 if better else p.since_best + 1
+            if better:
+                p.best_score, p.best_step = result.score, p.step
+                self._save_weights(weights_of(self.model), "best")
+            bleu = "" if result.bleu is None else f", BLEU {result.bleu:.1f}"
+            mark = " (best so far)" if better else ""
+            self.report.say(
+                f"step {p.step:,}: validation loss {result.loss:.3f}, perplexity {math.exp(min(result.loss, 99)):.2f}{bleu}{mark}"
+            )
+            self._log("valid", loss=result.loss, perplexity=math.exp(min(result.loss, 99)), bleu=result.bleu)
+        self._save()
+
+    def _save(self) -> None:
+        t = self.settings.training
+        self.progress.seconds = self._seconds()
+        folder = self.run_folder / "training"
+        checkpoint.save(folder, self.model, self.optimizer, self.progress, t.keep, t.average)
+
+    def _stop_if_asked(self, request: StopRequest) -> None:
+        if request.signal is None:
+            return
+        if self.progress.step % self.settings.training.validate_every:
+            self._save()
+        run, step = self.run_folder, self.progress.step
+        raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", request.signal)
+
+    def _conclude(self, reason: str) -> Outcome:
+        """Write last, averaged and best weights; the better of averaged and best becomes the model."""
+        p = self.progress
+        last = weights_of(self.model)
+        self._save_weights(last, "last")
+        chosen, bleu = ("last", None) if p.best_score is None else ("best", p.best_score)
+        mean = checkpoint.averaged(self.run_folder / "training")
+        if mean is not None:
+            restore(self.model, mean, Path("averaged"))
+            result = self.validate()
+            if result is None or p.best_score is None or result.score >= p.best_score:
+                chosen, bleu = "averaged", result.score if result else None
+            self._save_weights(mean, "averaged")
+            if result is not None:
+                self._log("averaged", loss=result.loss, bleu=result.bleu)
+        self._use(chosen)
+        return Outcome(p.step, self._seconds(), reason, chosen, bleu if self.decode_bleu else None)
+
+    def _save_weights(self, weights: dict[str, Tensor], name: str) -> None:
+        content = tensor_bytes(weights)
+        files = {f"weights/{name}.safetensors": content}
+        write_folder(self.run_folder, files if name == "averaged" else {**files, MODEL: content})
+
+    def _use(self, name: str) -> None:
+        """Make best, last or averaged weights the model."""
+        weights = read_tensors(self.run_folder / "weights" / f"{name}.safetensors")
+        restore(self.model, weights, self.run_folder)
+        write_folder(self.run_folder, {MODEL: tensor_bytes(weights)})
+
+    # ---- watching ----------------------------------------------------------------------------------------------
+
+    def _tell(self, update: Update, bar: Bar) -> None:
+        """The bar at every step; a line in metrics.jsonl now and then."""
+        p = self.progress
+        self.metrics.add(update.loss, update.tokens)
+        bar.update(
+            self._share_done(),
+            step=f"{p.step:,}",
+            epoch=f"{p.epoch + 1}",
+            loss=f"{self.metrics.loss:.3f}",
+            rate=f"{update.rate:.1e}",
+            speed=f"{self.metrics.speed:,.0f} tokens/s",
+        )
+        if p.step % self.settings.training.log_every == 0:
+            self._log(
+                "train",
+                epoch=p.epoch,
+                loss=self.metrics.loss,
+                rate=update.rate,
+                gradient=update.gradient,
+                target_tokens=p.target_tokens,
+                tokens_per_second=round(self.metrics.speed),
+            )
+
+    def _log(self, kind: str, **numbers: float | None) -> None:
+        self.metrics.write(kind, self.progress.step, self._seconds(), **numbers)
+
+    def _share_done(self) -> float:
+        """Of the limit that is nearest."""
+        t, p = self.settings.training, self.progress
+        shares = [
+            p.step / t.steps if t.steps else 0,
+            (p.epoch + p.batch / self.batches_an_epoch) / t.epochs if t.epochs else 0,
+            self._seconds() / (60 * t.minutes) if t.minutes else 0,
+        ]
+        return min(1.0, max(shares))
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bfloat16)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.started
+
+
+def make_optimizer(model: Seq2Seq, settings: Settings, device: str) -> torch.optim.Optimizer:
+    """Adam as in section 5.3; the learning rate is set at every step."""
+    o = settings.optimizer
+    kind = torch.optim.AdamW if o.name == "adamw" else torch.optim.Adam
+    fused = device in ("cpu", "cuda")  # one kernel for all weights
+    return kind(model.parameters(), 0.0, (o.beta1, o.beta2), o.eps, o.weight_decay, fused=fused)
