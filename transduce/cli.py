@@ -48,9 +48,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and give its exit code: 0 done, 1 our failure, 2 wrong input, 130 and 143 stopped."""
     terminal = Terminal()
     try:
-        command, bound, ignored = make_app().parse_args(arguments, exit_on_error=False, print_error=False)
+        words, settings = split_settings(sys.argv[1:] if arguments is None else arguments)
+        command, bound, ignored = make_app().parse_args(words, exit_on_error=False, print_error=False)
         if "report" in ignored:
             bound.arguments["report"] = terminal
+        if "settings" in ignored:
+            bound.arguments["settings"] = settings
+        elif settings:
+            name = next(f"{section}.{key}" for section, keys in settings.items() for key in keys)
+            raise UserError(f"--{name} is a setting of transduce train; this command has its own flags, see --help")
         show(command(*bound.args, **bound.kwargs))
         sys.stdout.flush()
         return 0
@@ -68,6 +74,24 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return _complain(terminal, "interrupted", 128 + signal.SIGINT)
+
+
+def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Take `--section.key value` (or `=value`, or nothing for true) out of the words of a command line."""
+    rest: list[str] = []
+    settings: dict[str, dict[str, Any]] = {}
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        section, dot, key = name.partition(".")
+        if not (word.startswith("--") and dot and section.isidentifier()):
+            rest.append(word)
+            continue
+        if not equals:
+            value = words.pop(0) if words and not words[0].startswith("--") else "true"
+        settings.setdefault(section, {})[key.replace("-", "_")] = value
+    return rest, settings
 
 
 def show(result: Any) -> None:

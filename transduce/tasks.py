@@ -44,15 +44,15 @@ def train(
     preset: str | None = None,
     config: Path | None = None,
     device: str | None = None,
+    settings: Annotated[Overrides | None, Parameter(parse=False)] = None,
     report: Hidden = SILENT,
-    **settings: Annotated[dict[str, str] | str, Parameter(show=False)],
 ) -> None:
     """Train a translator, or go on with a run that exists.
 
     Example: transduce train runs/mine --source train.de.gz --target train.en.gz --preset small --model.layers 4
 
     Without --source it trains on the bundled German-English corpus. Flags are stronger than the file given with
-    --config, which is stronger than the preset. All settings: transduce settings.
+    --config, which is stronger than the preset. Any setting can be a flag: --model.layers 4 (see: transduce settings).
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def train(
     flags: dict[str, Any] = {"data": {key: value for key, value in files.items() if value is not None}}
     if device is not None:
         flags["training"] = {"device": device}
-    resolved = resolve(run, preset, config, _merge(flags, settings))
+    resolved = resolve(run, preset, config, _merge(flags, settings or {}))
     training, validation = _corpora(resolved, report)
     fit(run, training, validation, resolved, report)
 
