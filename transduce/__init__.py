@@ -1,8 +1,8 @@
 """Sequence transduction you can read, train, look into and ship.
 
-    import transduce
-    model = transduce.load("runs/demo")
-    print(model.translate("ich möchte ein bier trinken").text)
+import transduce
+model = transduce.load("runs/demo")
+print(model.translate("ich möchte ein bier trinken").text)
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def train(
     **settings: dict[str, Any],
 ) -> Translator:
     """Train on pairs in memory and give back the model: train("runs/x", pairs, model={"layers": 3})."""
-    from transduce import tasks
     from transduce.data.corpus import ListCorpus
+    from transduce.tasks.train import fit, resolve
     from transduce.terminal import Terminal
 
     run = Path(run)
-    resolved = tasks.resolve(run, preset, None, settings)
+    resolved = resolve(run, preset, None, settings)
     validation = None if valid_pairs is None else ListCorpus(valid_pairs)
-    tasks.fit(run, ListCorpus(pairs), validation, resolved, report or Terminal())
+    fit(run, ListCorpus(pairs), validation, resolved, report or Terminal())
     return load(run, resolved.training.device)

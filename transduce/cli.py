@@ -6,26 +6,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cyclopts
 
 import transduce
-from transduce import tasks
 from transduce.errors import Stopped, TransduceError, UserError
+from transduce.tasks.demo import demo
+from transduce.tasks.evaluate import evaluate
+from transduce.tasks.lookup import corpus, plot_curve, presets, settings
+from transduce.tasks.train import train
+from transduce.tasks.translate import score, translate
 from transduce.terminal import Terminal
 
-COMMANDS = {
-    "demo": tasks.demo,
-    "train": tasks.train,
-    "translate": tasks.translate,
-    "evaluate": tasks.evaluate,
-    "score": tasks.score,
-    "presets": tasks.presets,
-    "settings": tasks.settings,
-    "corpus": tasks.write_corpus,
-}
+COMMANDS: tuple[Callable[..., Any], ...] = (demo, train, translate, evaluate, score, presets, settings, corpus)
 
 
 def make_app() -> cyclopts.App:
@@ -33,15 +28,21 @@ def make_app() -> cyclopts.App:
         name="transduce",
         version=transduce.__version__,
         help="Sequence transduction you can read, train, look into and ship.",
-        help_epilogue="An example of each command: transduce COMMAND --help",
+        help_epilogue="Examples:\n" + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, plot_curve)),
         help_format="plaintext",
     )
-    for name, function in COMMANDS.items():
-        app.command(function, name=name)
-    plot = cyclopts.App(name="plot", help="Draw pictures. Example: transduce plot curve runs/demo")
-    plot.command(tasks.plot_curve, name="curve")
+    for place, function in enumerate(COMMANDS):
+        app.command(function, name=function.__name__, sort_key=place, help_epilogue="")
+    plot = cyclopts.App(name="plot", help="Draw pictures.", sort_key=len(COMMANDS), help_epilogue="")
+    plot.command(plot_curve, name="curve")
     app.command(plot)
     return app
+
+
+def _example(function: Callable[..., Any]) -> str:
+    """The example that a command's docstring gives."""
+    lines = (function.__doc__ or "").splitlines()
+    return next(line.strip().removeprefix("Example: ") for line in lines if line.strip().startswith("Example: "))
 
 
 def main(arguments: list[str] | None = None) -> int:

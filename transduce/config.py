@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 def setting(default: T, help: str) -> T:
     """A dataclass field with its sentence of help."""
-    return field(default=default, metadata={"help": help})  # type: ignore[return-value]
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,9 @@ class Entry:
 def entries() -> Iterator[Entry]:
     """Every setting there is, in order."""
     for section in dataclasses.fields(Settings):
-        cls = section.default_factory  # type: ignore[misc]
+        cls: Any = section.default_factory
         hints = typing.get_type_hints(cls)
-        for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+        for f in dataclasses.fields(cls):
             yield Entry(f"{section.name}.{f.name}", hints[f.name], f.default, f.metadata["help"])
 
 
@@ -261,7 +261,9 @@ def check(settings: Settings) -> None:
     if not 0 < t.coverage <= 1:
         wrong.append(f"text.coverage={t.coverage} must be above 0 and at most 1")
     if settings.data.max_tokens > m.max_positions:
-        wrong.append(f"data.max_tokens={settings.data.max_tokens} must not exceed model.max_positions={m.max_positions}")
+        wrong.append(
+            f"data.max_tokens={settings.data.max_tokens} must not exceed model.max_positions={m.max_positions}"
+        )
     if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
         wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
     if settings.data.hold_out < 0 or tr.bleu_lines < 0:
@@ -297,7 +299,9 @@ def _names(layer: Overrides) -> Iterator[tuple[str, Any]]:
         if isinstance(keys, Mapping):
             yield from ((f"{section}.{key}", value) for key, value in keys.items())
         elif section in sections:
-            raise SettingsError(f"{section} is a section: write {section}.key with one of its keys, not {section}={keys}")
+            raise SettingsError(
+                f"{section} is a section: write {section}.key with one of its keys, not {section}={keys}"
+            )
         else:
             yield str(section), keys
 

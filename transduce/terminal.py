@@ -32,7 +32,11 @@ class Terminal(Report):
             return
         columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}")]
         with RichProgress(
-            *columns, TimeElapsedColumn(), *([TimeRemainingColumn()] if total else []), console=self.console, transient=True
+            *columns,
+            TimeElapsedColumn(),
+            *([TimeRemainingColumn()] if total else []),
+            console=self.console,
+            transient=True,
         ) as shown:
             yield _Bar(shown, title, total)
 

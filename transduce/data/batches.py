@@ -16,12 +16,11 @@ from transduce.config import BatchSettings
 from transduce.data.store import Store
 from transduce.errors import DataError
 from transduce.nn.rows import Rows
-from transduce.text.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizers
+from transduce.text.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer, Tokenizers
 
 POOL = 100  # a bucket pool holds about this many batches: long enough to sort, short enough to stay random
-OPEN_ROWS = 64  # rows that first fit tries before it opens a new one
 
-Row = list[int]  # the pairs that share a row, by their place in the store
+Plan = np.ndarray  # (sentences, 2) of one batch: place in the store, row
 
 
 class Batch(NamedTuple):
@@ -30,7 +29,7 @@ class Batch(NamedTuple):
     source: Rows
     target_in: Rows
     target_out: torch.Tensor  # (R, T): target_in shifted by one, PAD in empty slots
-    pairs: list[int]  # places in the store
+    pairs: np.ndarray  # places in the store
 
     def to(self, device: str) -> Batch:
         target_out = self.target_out.to(device, non_blocking=True)
@@ -65,114 +64,112 @@ class Batches:
         longest = int(max(self.source_slots.max(initial=0), self.target_slots.max(initial=0)))
         limit, name = (settings.row, "row") if settings.layout == "packed" else (settings.tokens, "tokens")
         if longest > limit:
-            raise DataError(f"a sentence of {longest} tokens does not fit: raise batch.{name}={limit} or lower data.max_tokens")
+            raise DataError(
+                f"a sentence of {longest} tokens does not fit: raise batch.{name}={limit} or lower data.max_tokens"
+            )
 
-    def plan(self, epoch: int) -> list[list[Row]]:
-        """The rows of every batch of an epoch."""
+    def plan(self, epoch: int) -> list[Plan]:
+        """Which sentences every batch of an epoch holds."""
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.store))
         if self.settings.layout == "packed":
-            rows = list(self._first_fit(order))
-            height = self.settings.tokens // self.settings.row
-            return [rows[i : i + height] for i in range(0, len(rows), height)]
+            return list(self._first_fit(order))
         batches = [batch for pool in self._pools(order) for batch in self._by_length(pool)]
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, without the first `skip`."""
-        for number, rows in enumerate(self.plan(epoch)):
+        for number, plan in enumerate(self.plan(epoch)):
             if number >= skip:
-                yield self.assemble(rows, seed=hash((self.seed, epoch, number)))
+                yield self.assemble(plan, seed=hash((self.seed, epoch, number)))
 
     def fill(self, epoch: int) -> Fill:
         tokens = int(self.source_slots.sum() + self.target_slots.sum())
-        if self.settings.layout == "packed":
-            height = self.settings.tokens // self.settings.row
-            return Fill(tokens, 2 * len(self.plan(epoch)) * height * self.settings.row)
         slots = 0
-        for rows in self.plan(epoch):
-            pairs = [pair for row in rows for pair in row]
-            slots += len(pairs) * int(self.source_slots[pairs].max() + self.target_slots[pairs].max())
+        for plan in self.plan(epoch):
+            height, width = self._shape(plan)
+            if width is not None:
+                slots += 2 * height * width
+            else:
+                slots += height * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
         return Fill(tokens, slots)
+
+    def _shape(self, plan: Plan) -> tuple[int, int | None]:
+        """Rows, and slots a row where that is fixed."""
+        if self.settings.layout == "packed":
+            return self.settings.tokens // self.settings.row, self.settings.row
+        return len(plan), None
 
     def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:
         mean = (self.source_slots.mean() + self.target_slots.mean()) / 2
         size = max(1, int(POOL * self.settings.tokens / mean))
         return (order[i : i + size] for i in range(0, len(order), size))
 
-    def _by_length(self, pool: np.ndarray) -> Iterator[list[Row]]:
+    def _by_length(self, pool: np.ndarray) -> Iterator[Plan]:
         """Sorted by length and cut where rows x longest side would pass the budget."""
         source, target = self.source_slots[pool], self.target_slots[pool]
-        batch: list[Row] = []
-        longest = 0
-        for pair in pool[np.lexsort((source, np.maximum(source, target)))]:
-            width = max(longest, int(self.source_slots[pair]), int(self.target_slots[pair]))
-            if batch and (len(batch) + 1) * width > self.settings.tokens:
-                yield batch
-                batch, width = [], max(int(self.source_slots[pair]), int(self.target_slots[pair]))
-            batch.append([int(pair)])
-            longest = width
-        if batch:
-            yield batch
+        pool = pool[np.lexsort((source, np.maximum(source, target)))]
+        longest = np.maximum(self.source_slots[pool], self.target_slots[pool])
+        begin = 0
+        while begin < len(pool):
+            most = self.settings.tokens // longest[begin]
+            slots = longest[begin : begin + most] * np.arange(1, len(longest[begin : begin + most]) + 1)
+            rows = int(np.count_nonzero(slots <= self.settings.tokens))
+            yield np.column_stack([pool[begin : begin + rows], np.arange(rows)])
+            begin += rows
 
-    def _first_fit(self, order: np.ndarray) -> Iterator[Row]:
-        """Each sentence into the first open row with room on both sides; the fullest row gives way to a new one."""
-        length = self.settings.row
-        rows: list[Row] = []
-        room: list[list[int]] = []  # [source slots, target slots] left in each open row
+    def _first_fit(self, order: np.ndarray) -> Iterator[Plan]:
+        """Each sentence into the first row with room on both sides; a batch ends when none has room."""
+        height = self.settings.tokens // self.settings.row
+        plan: list[tuple[int, int]] = []
+        room = np.full((2, height), self.settings.row)
         for pair in order:
-            source, target = int(self.source_slots[pair]), int(self.target_slots[pair])
-            for row, left in zip(rows, room, strict=True):
-                if left[0] >= source and left[1] >= target:
-                    break
-            else:
-                if len(rows) == OPEN_ROWS:
-                    fullest = min(range(OPEN_ROWS), key=lambda i: sum(room[i]))
-                    yield rows.pop(fullest)
-                    room.pop(fullest)
-                row, left = [], [length, length]
-                rows.append(row)
-                room.append(left)
-            row.append(int(pair))
-            left[0] -= source
-            left[1] -= target
-        yield from rows
+            need = np.array([[self.source_slots[pair]], [self.target_slots[pair]]])
+            fitting = np.flatnonzero((room[0] >= need[0]) & (room[1] >= need[1]))
+            if not len(fitting):
+                yield np.array(plan)
+                plan, room, fitting = [], np.full((2, height), self.settings.row), np.zeros(1, int)
+            row = int(fitting[0])
+            room[:, row] -= need[:, 0]
+            plan.append((int(pair), row))
+        if plan:
+            yield np.array(plan)
 
-    def assemble(self, rows: Sequence[Row], seed: int = 0) -> Batch:
-        """Tensors of these rows; with subword sampling, of one random segmentation of their text."""
-        sources = [[self.store.source(pair).tolist() for pair in row] for row in rows]
-        targets = [[self.store.target(pair).tolist() for pair in row] for row in rows]
+    def assemble(self, plan: Plan, seed: int = 0) -> Batch:
+        """Tensors of a plan; with subword sampling, of one random segmentation of its text."""
+        height, width = self._shape(plan)
+        sources: list[list[list[int]]] = [[] for _ in range(height)]  # sentences by row
+        targets: list[list[list[int]]] = [[] for _ in range(height)]
+        for pair, row in plan.tolist():
+            sources[row].append(self.store.source(pair).tolist())
+            targets[row].append(self.store.target(pair).tolist())
         if self.sampling:
-            sources = self._sample(sources, self.tokenizers.source.decode, self.tokenizers.source.sample, seed)
-            targets = self._sample(targets, self.tokenizers.target.decode, self.tokenizers.target.sample, seed + 1)
-        packed = self.settings.layout == "packed"
-        height = self.settings.tokens // self.settings.row if packed else len(rows)
-        width = self.settings.row if packed else None
-        source = lay_out([[[*s, END] for s in row] for row in sources], height, width)
-        target_in = lay_out([[[BEGIN, *t] for t in row] for row in targets], height, width)
-        target_out = lay_out([[[*t, END] for t in row] for row in targets], height, width)
-        return Batch(source, target_in, target_out.tokens, [pair for row in rows for pair in row])
+            sources = self._sample(sources, self.tokenizers.source, seed)
+            targets = self._sample(targets, self.tokenizers.target, seed + 1)
+        source = lay_out([[[*s, END] for s in row] for row in sources], width)
+        target_in = lay_out([[[BEGIN, *t] for t in row] for row in targets], width)
+        target_out = lay_out([[[*t, END] for t in row] for row in targets], width)
+        return Batch(source, target_in, target_out.tokens, plan[:, 0])
 
-    def _sample(self, rows, decode, sample, seed: int) -> list[list[list[int]]]:  # type: ignore[no-untyped-def]
+    def _sample(self, rows: list[list[list[int]]], tokenizer: Tokenizer, seed: int) -> list[list[list[int]]]:
         """Another segmentation of each sentence. One with unknown characters has no text to go back to and stays;
         so does one that grew longer than any sentence of the store, or whose row would overflow its fixed shape."""
-        texts = [decode(ids) for row in rows for ids in row]
-        drawn = iter(sample(texts, self.sampling, seed))
+        texts = [tokenizer.decode(ids) for row in rows for ids in row]
+        drawn = iter(tokenizer.sample(texts, self.sampling, seed))
         longest = max(self.source_slots.max(), self.target_slots.max())
         changed = []
         for row in rows:
-            # zip asks the row first, so that nothing drawn is lost where it ends
-            new = [ids if UNKNOWN in ids or len(draw) >= longest else draw for ids, draw in zip(row, drawn, strict=False)]
+            draws = [next(drawn) for _ in row]
+            new = [ids if UNKNOWN in ids or len(d) >= longest else d for ids, d in zip(row, draws, strict=True)]
             fits = self.settings.layout != "packed" or sum(len(ids) + 1 for ids in new) <= self.settings.row
             changed.append(new if fits else row)
         return changed
 
 
-def lay_out(rows: Sequence[Sequence[Sequence[int]]], height: int | None = None, width: int | None = None) -> Rows:
+def lay_out(rows: Sequence[Sequence[Sequence[int]]], width: int | None = None) -> Rows:
     """Sentences as Rows: `rows[r]` are the sentences of row r, end to end, numbered from 1."""
-    height = height or len(rows)
     width = width or max(sum(map(len, row)) for row in rows)
-    tokens, segments, positions = (np.full((height, width), fill, np.int64) for fill in (PAD, 0, 0))
+    tokens, segments, positions = (np.full((len(rows), width), fill, np.int64) for fill in (PAD, 0, 0))
     for r, row in enumerate(rows):
         slot = 0
         for number, sentence in enumerate(row, 1):

@@ -29,7 +29,9 @@ class Pair(NamedTuple):
 class Corpus(Protocol):
     """Pairs that can be gone through more than once."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What messages call it."""
 
     def __iter__(self) -> Iterator[Pair]:
         """The pairs, text as it was written."""
@@ -148,9 +150,7 @@ class JsonLines:
                 record = json.loads(line)
                 pair = Pair(record["source"], record["target"])
             except (ValueError, KeyError, TypeError) as error:
-                raise DataError(
-                    f'{self.path}, line {number}: expected {{"source": "...", "target": "..."}}'
-                ) from error
+                raise DataError(f'{self.path}, line {number}: expected {{"source": "...", "target": "..."}}') from error
             if not isinstance(pair.source, str) or not isinstance(pair.target, str):
                 raise DataError(f"{self.path}, line {number}: source and target must be strings")
             yield pair

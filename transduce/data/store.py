@@ -89,7 +89,7 @@ class _Chunk(NamedTuple):
 
     source: np.ndarray
     target: np.ndarray
-    index: np.ndarray  # (pairs, 5), counted from the beginning of the chunk
+    places: np.ndarray  # (pairs, 5), counted from the beginning of the chunk
     hashes: np.ndarray
     dropped: dict[str, int]
     read: int
@@ -122,19 +122,22 @@ def _write(folder: Path, corpus: Corpus, tokenizers: Tokenizers, settings: DataS
     dropped = dict.fromkeys(REASONS, 0)
     indexes, hashes = [np.zeros((0, len(_COLUMNS)), np.int64)], [np.zeros(0, np.uint64)]
     source_tokens = target_tokens = read = 0
-    with open(folder / "source.tokens", "wb") as source, open(folder / "target.tokens", "wb") as target:
-        with report.progress("tokenize") as progress:
-            for chunk in _tokenized(corpus, tokenizers, settings):
-                source.write(chunk.source.astype(dtype).tobytes())
-                target.write(chunk.target.astype(dtype).tobytes())
-                indexes.append(chunk.index + [source_tokens, 0, target_tokens, 0, read])
-                hashes.append(chunk.hashes)
-                source_tokens += len(chunk.source)
-                target_tokens += len(chunk.target)
-                read += chunk.read
-                for reason, count in chunk.dropped.items():
-                    dropped[reason] += count
-                progress.update(read, lines=f"{read:,}")
+    with (
+        open(folder / "source.tokens", "wb") as source,
+        open(folder / "target.tokens", "wb") as target,
+        report.progress("tokenize") as progress,
+    ):
+        for chunk in _tokenized(corpus, tokenizers, settings):
+            source.write(chunk.source.astype(dtype).tobytes())
+            target.write(chunk.target.astype(dtype).tobytes())
+            indexes.append(chunk.places + [source_tokens, 0, target_tokens, 0, read])
+            hashes.append(chunk.hashes)
+            source_tokens += len(chunk.source)
+            target_tokens += len(chunk.target)
+            read += chunk.read
+            for reason, count in chunk.dropped.items():
+                dropped[reason] += count
+            progress.update(read, lines=f"{read:,}")
     index = np.concatenate(indexes)
     if settings.drop_duplicates:
         _, first = np.unique(np.concatenate(hashes), return_index=True)
@@ -209,7 +212,9 @@ def _tokenize(chunk: list[Pair], tokenizers: Tokenizers, settings: DataSettings)
     return _Chunk(
         source=np.fromiter(itertools.chain.from_iterable(sources[i] for i in keep), np.uint32),
         target=np.fromiter(itertools.chain.from_iterable(targets[i] for i in keep), np.uint32),
-        index=np.column_stack([*_begin_length(sources, keep), *_begin_length(targets, keep), np.array(lines, np.int64)[keep]]),
+        places=np.column_stack(
+            [*_begin_length(sources, keep), *_begin_length(targets, keep), np.array(lines, np.int64)[keep]]
+        ),
         hashes=np.frombuffer(b"".join(digests), np.uint64),
         dropped=dropped,
         read=len(chunk),

@@ -55,7 +55,9 @@ def greedy(model: Seq2Seq, source: Rows, limits: list[int], alpha: float = 0.0) 
         logits, state = model.step(tokens, memory, state)
         best, tokens = log_probabilities(logits).max(-1)
         going_on = []
-        for row, (sentence, token, score) in enumerate(zip(alive.tolist(), tokens.tolist(), best.tolist(), strict=True)):
+        for row, (sentence, token, score) in enumerate(
+            zip(alive.tolist(), tokens.tolist(), best.tolist(), strict=True)
+        ):
             total[sentence] += score
             complete[sentence] = token == END
             if not complete[sentence]:

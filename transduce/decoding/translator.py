@@ -10,7 +10,7 @@ from typing import NamedTuple, overload
 
 import torch
 
-from transduce.config import SearchSettings
+from transduce.config import compose
 from transduce.data.batches import lay_out
 from transduce.decoding.search import Hypothesis, beam, greedy
 from transduce.errors import SettingsError
@@ -52,20 +52,21 @@ class Translation:
 
 
 class Score(NamedTuple):
-    """How probable a given target is."""
+    """How probable a given target is. status: `ok`; `truncated`, the source was cut; `too long`, no score (nan)."""
 
     log_probability: float
     tokens: int  # END counted
+    status: str
 
 
 class Translator:
     """A model with its tokenizers, ready to be used."""
 
-    def __init__(self, loaded: Loaded, device: str = "cpu", search: SearchSettings | None = None) -> None:
+    def __init__(self, loaded: Loaded, device: str = "cpu") -> None:
         self.model: Seq2Seq = loaded.model
         self.tokenizers: Tokenizers = loaded.tokenizers
         self.settings = loaded.settings
-        self.search = search or loaded.settings.search
+        self.search = loaded.settings.search
         self.device = device
 
     @classmethod
@@ -77,14 +78,12 @@ class Translator:
 
     def with_search(self, **changes: object) -> Translator:
         """The same model, looked through differently."""
-        from transduce.config import compose  # noqa: PLC0415
-
         given = {key: value for key, value in changes.items() if value is not None}
         settings = compose({"search": given}, base=self.settings)
         return Translator(Loaded(self.model, self.tokenizers, settings), self.device)
 
     @overload
-    def translate(self, text: str, n_best: int = 1) -> Translation: ...
+    def translate(self, text: str, n_best: int = 1) -> Translation: ...  # type: ignore[overload-overlap]
     @overload
     def translate(self, text: Iterable[str], n_best: int = 1) -> list[Translation]: ...
     def translate(self, text: str | Iterable[str], n_best: int = 1) -> Translation | list[Translation]:
@@ -148,14 +147,15 @@ class Translator:
         sources = self.tokenizers.source.encode([normalise(source) for source, _ in pairs])
         targets = self.tokenizers.target.encode([normalise(target) for _, target in pairs])
         longest = self.settings.model.max_positions - 1
+        status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
         sources = [ids[:longest] for ids in sources]
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-        scores = [Score(float("nan"), len(t) + 1) for t in targets]  # stays where the target is too long to be scored
+        scores = [Score(float("nan"), len(t) + 1, "too long") for t in targets]
         fitting = [i for i, t in enumerate(targets) if len(t) <= longest]
         for batch in self._batches(fitting, sizes):
             total = self._log_probabilities([sources[i] for i in batch], [targets[i] for i in batch])
             for i, value in zip(batch, total, strict=True):
-                scores[i] = Score(value, len(targets[i]) + 1)
+                scores[i] = Score(value, len(targets[i]) + 1, status[i])
         return scores
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-bl
 
 def learning_curve(run: Path, output: Path) -> Path:
     """Loss, BLEU and learning rate of a run against its steps."""
-    from matplotlib.figure import Figure  # noqa: PLC0415  (half a second that other commands need not spend)
+    from matplotlib.figure import Figure  # half a second that other commands need not spend
 
     path = run / "metrics.jsonl"
     if not path.exists():
@@ -28,14 +28,23 @@ def learning_curve(run: Path, output: Path) -> Path:
     loss.plot([r["step"] for r in train], [r["loss"] for r in train], color=BLUE, label="training (smoothed labels)")
     loss.plot([r["step"] for r in valid], [r["loss"] for r in valid], "o-", color=ORANGE, label="validation")
     loss.set(xlabel="step", ylabel="loss (nats a token)", ylim=(0, None))
-    loss.legend(frameon=False)
-    bleu.plot([r["step"] for r in with_bleu], [r["bleu"] for r in with_bleu], "o-", color=GREEN, label="validation BLEU")
+    loss.legend(frameon=False, loc="upper right")
+    bleu.plot(
+        [r["step"] for r in with_bleu], [r["bleu"] for r in with_bleu], "o-", color=GREEN, label="validation BLEU"
+    )
     bleu.set(xlabel="step", ylabel="BLEU", ylim=(0, None), xlim=loss.get_xlim())
     rate = bleu.twinx()
     rate.plot([r["step"] for r in train], [r["rate"] for r in train], ":", color=BLUE, label="learning rate")
     rate.set(ylabel="learning rate", ylim=(0, None))
     lines = [*bleu.get_lines(), *rate.get_lines()]
-    bleu.legend(lines, [str(line.get_label()) for line in lines], frameon=False, loc="lower right")
+    bleu.legend(
+        lines,
+        [str(line.get_label()) for line in lines],
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=2,
+    )
     for axis in (loss, bleu):
         axis.grid(alpha=0.3)
     try:

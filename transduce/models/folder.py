@@ -1,10 +1,10 @@
 """A model on disk: only safe, readable files, and a manifest that tells whether they are whole.
 
-    config.yaml           the resolved settings
-    tokenizer.model       or source.* and target.* where the vocabularies are apart; .txt for words and characters
-    model.safetensors     the weights that are used
-    weights/              best, last and averaged weights of a training run
-    manifest.json         sha256 of every file above, written last
+config.yaml           the resolved settings
+tokenizer.model       or source.* and target.* where the vocabularies are apart; .txt for words and characters
+model.safetensors     the weights that are used
+weights/              best, last and averaged weights of a training run
+manifest.json         sha256 of every file above, written last
 """
 
 from __future__ import annotations

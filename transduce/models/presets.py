@@ -54,7 +54,8 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset(name: str) -> Preset:
+def find(name: str) -> Preset:
+    """The preset of that name."""
     if name not in PRESETS:
         raise SettingsError(f"unknown preset {name}{did_you_mean(name, PRESETS)}; there are: {', '.join(PRESETS)}")
     return PRESETS[name]

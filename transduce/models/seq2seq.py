@@ -1,9 +1,9 @@
 """The contract: four verbs that every model answers, so that nobody asks which model it is.
 
-    logits        = model(source, target_in)            teacher forcing
-    memory        = model.encode(source)
-    state         = model.start(memory)
-    logits, state = model.step(tokens, memory, state)   one token further
+logits        = model(source, target_in)            teacher forcing
+memory        = model.encode(source)
+state         = model.start(memory)
+logits, state = model.step(tokens, memory, state)   one token further
 """
 
 from __future__ import annotations

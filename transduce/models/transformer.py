@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,9 @@ from transduce.nn.rows import Rows
 class Embedding(nn.Module):
     """Token vector (times a scale) plus position, a norm if asked for, dropout on the sum (sections 3.4, 3.5)."""
 
-    def __init__(self, tokens: nn.Embedding, positions: nn.Module, scale: float, norm: nn.Module, dropout: float) -> None:
+    def __init__(
+        self, tokens: nn.Embedding, positions: nn.Module, scale: float, norm: nn.Module, dropout: float
+    ) -> None:
         super().__init__()
         self.tokens = tokens
         self.positions = positions
@@ -75,9 +77,8 @@ class Transformer(Seq2Seq):
         x = self.target(target_in.tokens, target_in.positions)
         may_look = same_sentence(target_in.segments, target_in.segments) & not_later(x.size(1), x.device)
         may_look_memory = same_sentence(target_in.segments, memory.segments)
-        for layer in self.decoder:
-            keys_values = layer.cross_attention.keys_values(memory.states)
-            self_maps, cross_maps = (maps.decoder, maps.cross) if maps else (None, None)
+        self_maps, cross_maps = (maps.decoder, maps.cross) if maps else (None, None)
+        for layer, keys_values in zip(self.decoder, self._memory_keys_values(memory), strict=True):
             x, _ = layer(x, keys_values, may_look, may_look_memory, self_maps=self_maps, cross_maps=cross_maps)
         return self.logits(x)
 
@@ -89,8 +90,7 @@ class Transformer(Seq2Seq):
         return Memory(self.encoder_norm(x), source.segments)
 
     def start(self, memory: Memory) -> TransformerState:
-        keys_values = [layer.cross_attention.keys_values(memory.states) for layer in self.decoder]
-        return TransformerState([None] * len(self.decoder), keys_values, length=0)
+        return TransformerState([None] * len(self.decoder), self._memory_keys_values(memory), length=0)
 
     def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, TransformerState]:
         assert isinstance(state, TransformerState)
@@ -101,6 +101,10 @@ class Transformer(Seq2Seq):
             x, seen = layer(x, keys_values, None, may_look_memory, seen)
             past.append(seen)
         return self.logits(x).squeeze(1), TransformerState(past, state.memory, state.length + 1)
+
+    def _memory_keys_values(self, memory: Memory) -> list[KeysValues]:
+        """What each decoder layer looks at in the memory; it does not change from step to step."""
+        return [cast(DecoderLayer, layer).cross_attention.keys_values(memory.states) for layer in self.decoder]
 
     def logits(self, x: Tensor) -> Tensor:
         """The one route to the vocabulary: final norm, projection, scale."""

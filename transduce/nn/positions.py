@@ -22,6 +22,8 @@ def sinusoid_table(length: int, d_model: int) -> Tensor:
 class SinusoidPositions(nn.Module):
     """Fixed positions. The table is computed, not trained, and so is not saved with the weights."""
 
+    table: Tensor
+
     def __init__(self, length: int, d_model: int) -> None:
         super().__init__()
         self.register_buffer("table", sinusoid_table(length, d_model), persistent=False)

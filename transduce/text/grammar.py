@@ -115,11 +115,15 @@ def adjective_ending(determiner: str, case: str, gender: str) -> str:
 def noun_phrase(rng: Random, noun: Noun, case: str, determiners: Sequence[str], describe: float = 0.35) -> Thing:
     """A noun with one of the `determiners` and perhaps an adjective."""
     if noun.mass:
-        determiners = [d for d in determiners if d not in ("ein", "number", "plural")] + ["bare"] * ("ein" in determiners)
+        determiners = [d for d in determiners if d not in ("ein", "number", "plural")] + ["bare"] * (
+            "ein" in determiners
+        )
     determiner = rng.choice(determiners)
     number = "plural" if determiner in ("number", "plural", "kein plural") else "singular"
     gender = "p" if number == "plural" else noun.gender
-    adjective = rng.choice(_fitting(noun)) if _fitting(noun) and rng.random() < describe and determiner != "bare" else None
+    adjective = (
+        rng.choice(_fitting(noun)) if _fitting(noun) and rng.random() < describe and determiner != "bare" else None
+    )
     english_noun = noun.english_plural if number == "plural" else noun.english
     english = f"{adjective.english} {english_noun}" if adjective else str(english_noun)
     weak = "mixed"
@@ -261,7 +265,7 @@ def third_person(verb: str) -> str:
     return _join([first, rest])
 
 
-def _join(words: Sequence[str | bool | None]) -> str:
+def _join(words: Sequence[object]) -> str:
     return " ".join(str(word) for word in words if word)
 
 
@@ -286,7 +290,9 @@ def clause(rng: Random) -> Clause:
         return replace(c, often=rng.choice(lexicon.FREQUENCIES))
     if tense in ("progressive", "future") and roll < 0.3:
         tense_free = replace(c, tense="progressive", modal=rng.choice(lexicon.MODALS))
-        return _negate(rng, replace(tense_free, time=when if rng.random() < 0.4 else None, time_first=rng.random() < 0.3))
+        return _negate(
+            rng, replace(tense_free, time=when if rng.random() < 0.4 else None, time_first=rng.random() < 0.3)
+        )
     if tense == "progressive" and roll < 0.4 and not verb.state and not (c.thing and c.thing.negative):
         return replace(c, gladly=True)
     c = replace(c, time=when if keep_time else None)
@@ -444,7 +450,11 @@ def describing(rng: Random) -> Pair:
     extra = "nicht" if negated else "" if colour else rng.choice(["", "", "sehr", "zu"])
     more = {"": "", "sehr": "very", "zu": "too", "nicht": "not"}[extra]
     source = _join([thing.german, SEIN[person], extra, adjective.german])
-    return Pair(source, _join([thing.english, BE[person], more, adjective.english]), frozenset({(adjective.german, noun.german)}))
+    return Pair(
+        source,
+        _join([thing.english, BE[person], more, adjective.english]),
+        frozenset({(adjective.german, noun.german)}),
+    )
 
 
 def existing(rng: Random) -> Pair:
@@ -470,11 +480,9 @@ def wanting(rng: Random) -> Pair:
         source = f"{finite} {who.german} {thing.german}?"
         not_ = "not " if thing.negative else ""
         return Pair(source, f"{'does' if third else 'do'} {who.english} {not_}want {thing.english}?", combinations)
-    if thing.negative:
-        want_english = f"{'does' if third else 'do'} not want"
-    else:
-        want_english = "wants" if third else "want"
-    return Pair(f"{who.german} {finite} {thing.german}", f"{who.english} {want_english} {thing.english}", combinations)
+    do_not_want = f"{'does' if third else 'do'} not want"
+    verb = do_not_want if thing.negative else third_person("want") if third else "want"
+    return Pair(f"{who.german} {finite} {thing.german}", f"{who.english} {verb} {thing.english}", combinations)
 
 
 FORMS = [statement] * 8 + [question] * 3 + [open_question] + [because] * 2 + [whenever, thinking, thinking]

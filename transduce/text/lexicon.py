@@ -106,8 +106,8 @@ lang = long : text written heard
 interessant = interesting : text asked heard person
 """
 
-# infinitive / changed stem / participle = english / past / -ing : objects       (+ perfect with sein; prefix| separable;
-# ! a state: simple present in English; ? an event: only told in the past)
+# infinitive / changed stem / participle = english / past / -ing : objects
+# (+ perfect with sein; prefix| separable; ! a state: simple present in English; ? an event: only told in the past)
 _TRANSITIVE = """
 trinken / - / getrunken = drink / drank / drinking : drink
 bestellen / - / bestellt = order / ordered / ordering : drink food

@@ -145,7 +145,9 @@ class ListTokenizer:
         return self.encode(texts)  # there is only one way to cut
 
     def decode(self, ids: Sequence[int]) -> str:
-        surface = (" " + UNKNOWN_SURFACE if i == UNKNOWN else self._pieces[i] for i in ids if i not in (PAD, BEGIN, END))
+        surface = (
+            " " + UNKNOWN_SURFACE if i == UNKNOWN else self._pieces[i] for i in ids if i not in (PAD, BEGIN, END)
+        )
         return normalise("".join(surface))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -214,7 +216,9 @@ class Tokenizers:
     @classmethod
     def load(cls, folder: Path, settings: TextSettings) -> Tokenizers:
         try:
-            files = {path.name: path.read_bytes() for suffix in (".model", ".txt") for path in folder.glob(f"*{suffix}")}
+            files = {
+                path.name: path.read_bytes() for suffix in (".model", ".txt") for path in folder.glob(f"*{suffix}")
+            }
             return cls.from_files(files, settings)
         except (OSError, KeyError, RuntimeError, UnicodeDecodeError) as error:
             raise ModelError(f"the tokenizer in {folder} is missing or damaged") from error

@@ -39,7 +39,9 @@ class Progress:
     since_best: int = 0  # validations without a better one
 
 
-def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, keep: int, average: int) -> None:
+def save(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, keep: int, average: int
+) -> None:
     """Write step-N; then let go of what is older than asked to keep."""
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -68,7 +70,7 @@ def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progr
 
 def latest(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest complete checkpoint, and a sentence for each damaged one passed over."""
-    complaints = []
+    complaints: list[str] = []
     for checkpoint in reversed(_by_step(folder, "step-*")):
         try:
             verify(checkpoint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,7 +10,10 @@ from torch import Tensor
 from transduce.text.tokenizer import PAD
 
 
-class Loss(NamedTuple):
+@dataclass(frozen=True)
+class Loss:
+    """A sum and what it is summed over."""
+
     total: Tensor  # nats, summed over target tokens
     count: Tensor  # target tokens
 

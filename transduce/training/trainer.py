@@ -16,7 +16,7 @@ from torch import Tensor
 from transduce.config import Settings
 from transduce.data.batches import Batch, Batches
 from transduce.errors import Stopped
-from transduce.models.folder import MODEL, read_tensors, restore, tensor_bytes, weights_of, write_folder
+from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, write_folder
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import SILENT, Report
 from transduce.report import Progress as Bar
@@ -41,9 +41,20 @@ class Update(NamedTuple):
 class Validation(NamedTuple):
     """How good the weights are on held-out text; a higher score is better."""
 
-    loss: float
-    score: float
-    bleu: float | None
+    loss: float  # nats a token, no smoothing
+    bleu: float | None  # None: no text is decoded
+
+    @property
+    def score(self) -> float:
+        return -self.loss if self.bleu is None else self.bleu
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 99))
+
+    def __str__(self) -> str:
+        bleu = "" if self.bleu is None else f", BLEU {self.bleu:.1f}"
+        return f"loss {self.loss:.3f}, perplexity {self.perplexity:.2f}{bleu}"
 
 
 @dataclass(frozen=True)
@@ -95,10 +106,11 @@ class Trainer:
         self._resume()
         self.started = time.monotonic() - self.progress.seconds
         with stop_requests() as request, self.report.progress("train", total=1.0) as bar:
-            for batches in self._groups():
-                if reason := self._finished():
+            for epoch, used, batches in self._groups():
+                if reason := self._finished(epoch):
                     break
                 update = self.update(batches)
+                self.progress.epoch, self.progress.batch = epoch, used
                 self._tell(update, bar)
                 if self.progress.step % self.settings.training.validate_every == 0:
                     self._validate_and_save()
@@ -146,8 +158,7 @@ class Trainer:
             loss = cross_entropy(logits, batch.target_out)
             total += float(loss.total)
             count += int(loss.count)
-        bleu = self.decode_bleu(self.model) if self.decode_bleu else None
-        return Validation(total / count, -total / count if bleu is None else bleu, bleu)
+        return Validation(total / count, self.decode_bleu(self.model) if self.decode_bleu else None)
 
     # ---- its chapters ------------------------------------------------------------------------------------------
 
@@ -160,44 +171,43 @@ class Trainer:
             self.report.say(f"going on from step {self.progress.step:,}")
         self.metrics.forget_after(self.progress.step)
 
-    def _groups(self) -> Iterator[list[Batch]]:
-        """Batches by the update, without end, from where the run stands in the data."""
-        p, accumulate = self.progress, self.settings.batch.accumulate
-        for epoch in itertools.count(p.epoch):
-            batches = self.train_batches.epoch(epoch, skip=p.batch)
-            while group := list(itertools.islice(batches, accumulate)):
-                p.epoch, p.batch = epoch, p.batch + len(group)
-                yield group
-            p.epoch, p.batch = epoch + 1, 0
+    def _groups(self) -> Iterator[tuple[int, int, list[Batch]]]:
+        """The batches of each update, without end, from where the run stands in the data.
 
-    def _finished(self) -> str | None:
-        """The limit that has been reached, if one has. Asked before each update."""
+        With them the epoch, and how many of its batches are used once they are.
+        """
+        used = self.progress.batch
+        for epoch in itertools.count(self.progress.epoch):
+            batches = self.train_batches.epoch(epoch, skip=used)
+            while group := list(itertools.islice(batches, self.settings.batch.accumulate)):
+                used += len(group)
+                yield epoch, used, group
+            used = 0
+
+    def _finished(self, epoch: int) -> str:
+        """The limit that has been reached before an update in this epoch; empty if none has."""
         t, p = self.settings.training, self.progress
         if t.steps is not None and p.step >= t.steps:
             return f"{t.steps:,} steps done"
-        if t.epochs is not None and p.epoch >= t.epochs:
+        if t.epochs is not None and epoch >= t.epochs:
             return f"{t.epochs} epochs done"
         if t.minutes is not None and self._seconds() >= 60 * t.minutes:
             return f"{t.minutes:g} minutes are over"
         if t.patience is not None and p.since_best >= t.patience:
             return f"no better validation in the last {t.patience}"
-        return None
+        return ""
 
     def _validate_and_save(self) -> None:
-        t, p = self.settings.training, self.progress
+        p = self.progress
         result = self.validate()
         if result is not None:
             better = p.best_score is None or result.score > p.best_score
             p.since_best = 0 if better else p.since_best + 1
             if better:
                 p.best_score, p.best_step = result.score, p.step
-                self._save_weights(weights_of(self.model), "best")
-            bleu = "" if result.bleu is None else f", BLEU {result.bleu:.1f}"
-            mark = " (best so far)" if better else ""
-            self.report.say(
-                f"step {p.step:,}: validation loss {result.loss:.3f}, perplexity {math.exp(min(result.loss, 99)):.2f}{bleu}{mark}"
-            )
-            self._log("valid", loss=result.loss, perplexity=math.exp(min(result.loss, 99)), bleu=result.bleu)
+                self._save_weights("best", weights_of(self.model), use=True)
+            self.report.say(f"step {p.step:,}: validation {result}{' (best so far)' if better else ''}")
+            self._log("valid", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
         self._save()
 
     def _save(self) -> None:
@@ -212,36 +222,32 @@ class Trainer:
         if self.progress.step % self.settings.training.validate_every:
             self._save()
         run, step = self.run_folder, self.progress.step
-        raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", request.signal)
+        raise Stopped(
+            f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", request.signal
+        )
 
     def _conclude(self, reason: str) -> Outcome:
-        """Write last, averaged and best weights; the better of averaged and best becomes the model."""
+        """Write last and averaged weights beside the best; what validates best becomes the model."""
         p = self.progress
-        last = weights_of(self.model)
-        self._save_weights(last, "last")
-        chosen, bleu = ("last", None) if p.best_score is None else ("best", p.best_score)
+        self._save_weights("last", weights_of(self.model), use=p.best_score is None)
+        chosen, score = ("last" if p.best_score is None else "best"), p.best_score
         mean = checkpoint.averaged(self.run_folder / "training")
         if mean is not None:
-            restore(self.model, mean, Path("averaged"))
+            restore(self.model, mean, self.run_folder)
             result = self.validate()
-            if result is None or p.best_score is None or result.score >= p.best_score:
-                chosen, bleu = "averaged", result.score if result else None
-            self._save_weights(mean, "averaged")
+            better = result is not None and (score is None or result.score > score)
+            self._save_weights("averaged", mean, use=better)
             if result is not None:
-                self._log("averaged", loss=result.loss, bleu=result.bleu)
-        self._use(chosen)
-        return Outcome(p.step, self._seconds(), reason, chosen, bleu if self.decode_bleu else None)
+                self._log("averaged", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
+                self.report.say(f"average of the last checkpoints: validation {result}")
+                chosen, score = ("averaged", result.score) if better else (chosen, score)
+        return Outcome(p.step, self._seconds(), reason, chosen, score if self.decode_bleu else None)
 
-    def _save_weights(self, weights: dict[str, Tensor], name: str) -> None:
+    def _save_weights(self, name: str, weights: dict[str, Tensor], use: bool) -> None:
+        """As RUN/weights/name, and as the model that is used."""
         content = tensor_bytes(weights)
-        files = {f"weights/{name}.safetensors": content}
-        write_folder(self.run_folder, files if name == "averaged" else {**files, MODEL: content})
-
-    def _use(self, name: str) -> None:
-        """Make best, last or averaged weights the model."""
-        weights = read_tensors(self.run_folder / "weights" / f"{name}.safetensors")
-        restore(self.model, weights, self.run_folder)
-        write_folder(self.run_folder, {MODEL: tensor_bytes(weights)})
+        names = [f"weights/{name}.safetensors", MODEL] if use else [f"weights/{name}.safetensors"]
+        write_folder(self.run_folder, dict.fromkeys(names, content))
 
     # ---- watching ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,35 @@
+# Two commands are enough: `make demo` and `make test`. Each sets up .venv by itself, and again only when the pins change.
+PYTHON ?= python3
+BIN := .venv/bin
+# threads per test worker: the workers share the cores
+WORKERS ?= 2
+
+.PHONY: demo test lint clean
+
+demo: .venv/ready
+	$(BIN)/transduce demo
+
+test: .venv/ready-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+lint: .venv/ready-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "transduce needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/ready: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/ready-%: pyproject.toml constraints.txt .venv/ready | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	@touch $@

@@ -1,0 +1,85 @@
+"""transduce evaluate: how good a model is, and whether it is better than another."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transduce import config
+from transduce.report import SILENT
+from transduce.tasks import Hidden
+
+
+def evaluate(
+    model: Path,
+    *,
+    source: str,
+    reference: str,
+    against: Path | None = None,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    tokenize: str | None = None,
+    samples: int = 1000,
+    device: str = "auto",
+    weights: str | None = None,
+    report: Hidden = SILENT,
+) -> dict[str, Any]:
+    """Score a model's translations by BLEU, chrF and TER, with signatures; JSON on standard output.
+
+    Example: transduce evaluate runs/mine --source test.de --reference test.en
+
+    Parameters
+    ----------
+    model
+        Model folder, or a file of translations.
+    source
+        Text to translate.
+    reference
+        Its translation, line by line.
+    against
+        Another model folder, or a file of translations, for a paired bootstrap test.
+    beam
+        Hypotheses followed side by side. The model's setting if not given.
+    length_penalty
+        Alpha. The model's setting if not given.
+    tokenize
+        sacreBLEU tokenizer, such as 13a or zh. The model's setting if not given.
+    samples
+        Bootstrap samples.
+    device
+        auto, cpu, cuda or mps.
+    weights
+        best, last or averaged instead of the ones that training chose.
+    """
+    from transduce import evaluate as scores
+    from transduce.data.corpus import TwoFiles, read_lines
+    from transduce.decoding.translator import Translator
+
+    pairs = list(TwoFiles(source, reference))
+    references = [pair.target for pair in pairs]
+
+    def translations(of: Path) -> list[str]:
+        if of.is_file():
+            return list(read_lines(of))
+        own_weights = weights if of == model else None
+        translator = Translator.load(of, device, own_weights, beam=beam, length_penalty=length_penalty)
+        found = []
+        with report.progress(f"translate with {of}", total=len(pairs)) as bar:
+            for t in translator.stream(pair.source for pair in pairs):
+                found.append(t.text)
+                bar.update(len(found))
+        return found
+
+    if tokenize is None:
+        settings = config.compose(config.read(model / "config.yaml")) if (model / "config.yaml").exists() else None
+        tokenize = settings.training.bleu_tokenizer if settings else "13a"
+    scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
+    ours = translations(model)
+    result: dict[str, Any] = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs)}
+    result["scores"] = {name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize).items()}
+    result["exact_match"] = round(scores.exact_match(ours, references), 4)
+    if against is not None:
+        compared = scores.compare(ours, translations(against), references, tokenize, samples)
+        result["against"] = {"other": str(against), "samples": samples, **compared}
+    return result

@@ -1,0 +1,91 @@
+"""transduce presets, settings, corpus and plot: things to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from transduce import config
+from transduce.errors import DataError
+from transduce.models.presets import PRESETS, find
+from transduce.report import SILENT
+from transduce.tasks import Hidden, Output
+
+
+def presets(name: str | None = None) -> Iterator[str]:
+    """List the presets, or show every setting of one.
+
+    Example: transduce presets small
+
+    Parameters
+    ----------
+    name
+        Preset to show in full; the settings it changes are marked with *.
+    """
+    if name is None:
+        yield from (f"{key:12}{preset.summary}" for key, preset in PRESETS.items())
+        return
+    preset = find(name)
+    yield preset.summary
+    changed = {f"{section}.{key}" for section, keys in preset.settings.items() for key in keys}
+    values = config.flat(config.compose(preset.settings))
+    yield from (f"{'*' if key in changed else ' '} {key:30}{_shown(value)}" for key, value in values.items())
+
+
+def settings() -> Iterator[str]:
+    """List every setting with its default and what it means.
+
+    Example: transduce settings | grep dropout
+    """
+    for entry in config.entries():
+        yield f"--{entry.name:30}{_shown(entry.default):12}{entry.help}"
+
+
+def _shown(value: object) -> str:
+    """As it is written on the command line."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, report: Hidden = SILENT) -> None:
+    """Write the bundled German-English corpus as text files.
+
+    Example: transduce corpus data/bundled
+
+    Parameters
+    ----------
+    folder
+        Where train.de, train.en, dev.de, dev.en, test.de and test.en go.
+    train
+        Training pairs; dev and test stay the same.
+    seed
+        Another seed makes another corpus.
+    """
+    from transduce.text.bundled import bundled
+
+    made = bundled(train=train, seed=seed)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, pairs in (("train", made.train), ("dev", made.dev), ("test", made.test)):
+            (folder / f"{name}.de").write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
+            (folder / f"{name}.en").write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"cannot write the corpus to {folder}: {error.strerror}") from error
+    counts = f"{len(made.train):,} training, {len(made.dev):,} dev and {len(made.test):,} test pairs"
+    report.say(f"wrote {counts} to {folder}")
+
+
+def plot_curve(run: Path, *, output: Output = None, report: Hidden = SILENT) -> None:
+    """Draw the learning curve of a run.
+
+    Example: transduce plot curve runs/demo -o curve.svg
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    output
+        PNG or SVG file; curve.png in the run folder if not given.
+    """
+    from transduce.inspect.plots import learning_curve
+
+    report.say(f"wrote {learning_curve(run, output or run / 'curve.png')}")

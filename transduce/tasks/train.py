@@ -1,0 +1,210 @@
+"""transduce train: from text to a model folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from transduce import config as configuration
+from transduce.config import Overrides, Settings
+from transduce.errors import DataError, SettingsError
+from transduce.models import presets
+from transduce.report import SILENT, Report
+from transduce.tasks import Hidden
+
+if TYPE_CHECKING:
+    from transduce.data.corpus import Corpus
+    from transduce.data.store import Store
+    from transduce.models.seq2seq import Seq2Seq
+    from transduce.text.tokenizer import Tokenizers
+    from transduce.training.trainer import Outcome
+
+ENOUGH_FOR_VOCABULARY = 1_000_000  # pairs; SentencePiece keeps its text in memory
+
+
+def train(
+    run: Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    valid_source: str | None = None,
+    valid_target: str | None = None,
+    preset: str | None = None,
+    config: Path | None = None,
+    device: str | None = None,
+    settings: Annotated[Overrides | None, Parameter(parse=False)] = None,
+    report: Hidden = SILENT,
+) -> None:
+    """Train a translator, or go on with a run that exists.
+
+    Example: transduce train runs/mine --source a.de --target a.en --model.layers 4
+
+    Without --source it trains on the bundled German-English corpus.
+    Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
+    Flags are stronger than the file of --config, which is stronger than the preset.
+
+    Parameters
+    ----------
+    run
+        Folder of the run; made if it is not there, gone on with if it is.
+    source
+        Training text, one sentence a line (.gz also), or a .tsv or .jsonl with both sides.
+    target
+        Its translation, line by line.
+    valid_source
+        Validation text; without it, some training pairs are set aside.
+    valid_target
+        Its translation.
+    preset
+        Starting point (see: transduce presets); tiny for the bundled corpus and small for other text if not given.
+    config
+        YAML file with sections of settings.
+    device
+        auto, cpu, cuda or mps.
+    """
+    files = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+    flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
+    flags.setdefault("data", {}).update({key: value for key, value in files.items() if value is not None})
+    if device is not None:
+        flags.setdefault("training", {})["device"] = device
+    resolved = resolve(run, preset, config, flags)
+    training, validation = _corpora(resolved, report)
+    fit(run, training, validation, resolved, report)
+
+
+def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides) -> Settings:
+    """The settings of a run: preset, file and flags in rising strength; for an existing run, over what it has."""
+    file = configuration.read(config) if config else {}
+    stored = run / "config.yaml"
+    if not stored.exists():
+        if run.exists() and (not run.is_dir() or any(run.iterdir())):
+            raise SettingsError(f"{run} exists and is not a run folder; choose another name")
+        own_text = "source" in flags.get("data", {}) or "source" in (file.get("data") or {})
+        base = presets.find(preset or ("small" if own_text else "tiny"))
+        return configuration.compose(base.settings, file, flags)
+    before = configuration.compose(configuration.read(stored))
+    layers = [presets.find(preset).settings] if preset else []
+    now = configuration.compose(*layers, file, flags, base=before)
+    old, new = configuration.flat(before), configuration.flat(now)
+    for name, value in new.items():
+        if name.startswith(("model.", "text.", "data.")) and value != old[name]:
+            raise SettingsError(
+                f"{run} was started with {name}={old[name]} and cannot go on with {value}; "
+                f"leave the setting out, or choose another run folder"
+            )
+    return now
+
+
+def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settings, report: Report = SILENT) -> Outcome:
+    """From corpora to a trained model in `run`; what the command and `transduce.train` share."""
+    import torch
+
+    from transduce.data import corpus
+    from transduce.data.batches import Batches
+    from transduce.inspect.plots import learning_curve
+    from transduce.models import folder
+    from transduce.nn.device import choose_device
+    from transduce.training.trainer import Trainer
+
+    device = choose_device(settings.training.device)
+    pairs = corpus.count(training)
+    if validation is None:
+        training, validation = corpus.hold_out(training, pairs, settings.data.hold_out)
+        if validation is not None:
+            held = corpus.count(validation)
+            report.say(f"no validation text given: {held:,} of {pairs:,} pairs are set aside for it")
+    tokenizers = _tokenizers(run, training, pairs, settings, report)
+
+    store = _store(run, training, tokenizers, settings, report)
+    batches = Batches(store, settings.batch, tokenizers, settings.training.seed, settings.text.sampling)
+    report.say(f"{len(batches.plan(0)):,} batches an epoch, {batches.fill(0).empty:.1%} of their slots empty")
+    valid_batches = None
+    if validation is not None:
+        valid_store = _store(run, validation, tokenizers, settings, report)
+        valid_batches = Batches(valid_store, settings.batch, tokenizers, seed=0)
+
+    torch.manual_seed(settings.training.seed)
+    model = folder.create(settings, tokenizers)
+    report.say(f"model of {sum(weight.numel() for weight in model.parameters()):,} weights on {device}")
+    decode_bleu = _validation_bleu(validation, tokenizers, settings, device)
+    trainer = Trainer(run, model, settings, batches, valid_batches, decode_bleu, device, report)
+    try:
+        outcome = trainer.run()
+    finally:
+        if (run / "metrics.jsonl").exists():
+            learning_curve(run, run / "curve.png")
+    bleu = "" if outcome.bleu is None else f", validation BLEU {outcome.bleu:.1f}"
+    report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
+    report.say(f"the {outcome.chosen} weights are the model in {run}{bleu}; learning curve: {run / 'curve.png'}")
+    return outcome
+
+
+def _corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]:
+    """Training and validation text as the settings name them."""
+    from transduce.data.corpus import ListCorpus, open_corpus
+    from transduce.text.bundled import bundled
+
+    d = settings.data
+    if d.source is None:
+        if d.target or d.valid_source or d.valid_target:
+            raise SettingsError("--source is missing: the other side and validation text need it")
+        report.say("no --source given: training on the bundled German-English corpus")
+        made = bundled()
+        splits = [[(pair.source, pair.target) for pair in split] for split in (made.train, made.dev)]
+        return ListCorpus(splits[0], "the bundled training text"), ListCorpus(splits[1], "the bundled validation text")
+    if d.valid_target and not d.valid_source:
+        raise SettingsError("--valid-target is given without --valid-source")
+    validation = open_corpus(d.valid_source, d.valid_target) if d.valid_source else None
+    return open_corpus(d.source, d.target), validation
+
+
+def _tokenizers(run: Path, training: Corpus, pairs: int, settings: Settings, report: Report) -> Tokenizers:
+    """Learned from the training text at a run's start, and kept in its folder with the settings."""
+    from transduce.data.corpus import Every, Normalised
+    from transduce.models.folder import write_folder
+    from transduce.text.tokenizer import Tokenizers
+
+    if (run / "config.yaml").exists():
+        tokenizers = Tokenizers.load(run, settings.text)
+    else:
+        report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {pairs:,} pairs")
+        every = -(-pairs // ENOUGH_FOR_VOCABULARY)
+        tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text)
+    write_folder(run, {**tokenizers.files(), "config.yaml": configuration.write(settings).encode()})
+    return tokenizers
+
+
+def _store(run: Path, text: Corpus, tokenizers: Tokenizers, settings: Settings, report: Report) -> Store:
+    from transduce.data import store
+
+    cache = Path(settings.data.cache) if settings.data.cache else run / "data"
+    built = store.build(text, tokenizers, settings.data, cache, report)
+    report.say(f"{text.name}: {built.counts}")
+    if len(built) == 0:
+        raise DataError(f"every pair of {text.name} was left out ({built.counts}); loosen data.max_tokens or others")
+    return built
+
+
+def _validation_bleu(
+    validation: Corpus | None, tokenizers: Tokenizers, settings: Settings, device: str
+) -> Callable[[Seq2Seq], float] | None:
+    """A function that decodes validation text greedily and gives its BLEU."""
+    from transduce.decoding.translator import Translator
+    from transduce.evaluate import bleu, metrics
+    from transduce.models.folder import Loaded
+
+    tokenize, lines = settings.training.bleu_tokenizer, settings.training.bleu_lines
+    metrics(tokenize)  # complain now, not after an hour
+    if validation is None or lines == 0:
+        return None
+    pairs = [pair for _, pair in zip(range(lines), validation, strict=False)]
+
+    def decode_bleu(model: Seq2Seq) -> float:
+        translator = Translator(Loaded(model, tokenizers, settings), device).with_search(beam=1)
+        found = translator.translate([pair.source for pair in pairs])
+        return bleu([t.text for t in found], [pair.target for pair in pairs], tokenize)
+
+    return decode_bleu

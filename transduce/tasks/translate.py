@@ -1,0 +1,176 @@
+"""transduce translate and score: lines in, lines out."""
+
+from __future__ import annotations
+
+import json as json_format
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.errors import DataError
+from transduce.report import SILENT, Report
+from transduce.tasks import Hidden, Output
+
+if TYPE_CHECKING:
+    from transduce.decoding.translator import Score, Translation
+
+SHOWN = 5  # line numbers named in a warning
+
+
+def translate(
+    model: Path,
+    *files: str,
+    output: Output = None,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    n_best: int = 1,
+    json: bool = False,
+    device: str = "auto",
+    weights: str | None = None,
+    report: Hidden = SILENT,
+) -> Iterator[str]:
+    """Translate files, or standard input, line by line: as many lines out as in, in order.
+
+    Example: echo "ich möchte ein bier" | transduce translate runs/demo
+
+    Parameters
+    ----------
+    model
+        Model folder.
+    files
+        Text files, one sentence a line (.gz also); none, or -, is standard input.
+    output
+        File to write instead of standard output.
+    beam
+        Hypotheses followed side by side; 1 is greedy. The model's setting if not given.
+    length_penalty
+        Alpha; larger prefers longer translations. The model's setting if not given.
+    n_best
+        Translations a line; more than one come as lines of "line number TAB score TAB text".
+    json
+        One JSON object a line, with source, status, score and candidates.
+    device
+        auto, cpu, cuda or mps.
+    weights
+        best, last or averaged instead of the ones that training chose.
+    """
+    from transduce.decoding.translator import CHUNK, Translator
+
+    translator = Translator.load(model, device, weights, beam=beam, length_penalty=length_penalty)
+    at_keyboard = not files and sys.stdin.isatty()
+    found = translator.stream(_input_lines(files), n_best, chunk=1 if at_keyboard else CHUNK)
+    limit = translator.settings.model.max_positions - 1
+    return deliver(_lines_of(_watched(found, limit, report), n_best, json), output, report)
+
+
+def _watched(found: Iterable[Translation], limit: int, report: Report) -> Iterator[Translation]:
+    """The same translations; at the end, which lines the reader should know about."""
+    noticed: dict[str, list[int]] = {"truncated": [], "length": []}
+    counts = dict.fromkeys(noticed, 0)
+    with report.progress("translate") as bar:
+        for number, t in enumerate(found, 1):
+            if t.status in noticed:
+                counts[t.status] += 1
+                noticed[t.status] = [*noticed[t.status], number][:SHOWN]
+            if number % 100 == 0:
+                bar.update(number, lines=f"{number:,}")
+            yield t
+    meaning = {
+        "truncated": f"had more than {limit} tokens and were cut",
+        "length": "reached the length limit of the output",
+    }
+    for status, numbers in noticed.items():
+        if numbers:
+            listed = ", ".join(map(str, numbers)) + (", ..." if counts[status] > SHOWN else "")
+            report.warn(f"{counts[status]:,} lines {meaning[status]} (status {status}): line {listed}")
+
+
+def _lines_of(found: Iterable[Translation], n_best: int, json: bool) -> Iterator[str]:
+    for number, t in enumerate(found, 1):
+        if json:
+            record = {"line": number, "source": t.source, "translation": t.text, "status": t.status, "score": t.score}
+            record["candidates"] = [asdict(candidate) for candidate in t.candidates]
+            yield json_format.dumps(record, ensure_ascii=False)
+        elif n_best == 1:
+            yield t.text
+        elif not t.candidates:
+            yield f"{number}\t0.0000\t"
+        else:
+            yield from (f"{number}\t{candidate.score:.4f}\t{candidate.text}" for candidate in t.candidates)
+
+
+def score(
+    model: Path,
+    *,
+    source: str,
+    target: str | None = None,
+    json: bool = False,
+    output: Output = None,
+    device: str = "auto",
+    weights: str | None = None,
+    report: Hidden = SILENT,
+) -> Iterator[str]:
+    """The log-probability of each given translation, one a line.
+
+    Example: transduce score runs/demo --source test.de --target test.en
+
+    Parameters
+    ----------
+    model
+        Model folder.
+    source
+        Source text, or a .tsv or .jsonl with both sides.
+    target
+        The translations to score.
+    json
+        One JSON object a line, with status, number of tokens and perplexity.
+    output
+        File to write instead of standard output.
+    device
+        auto, cpu, cuda or mps.
+    weights
+        best, last or averaged instead of the ones that training chose.
+    """
+    from transduce.data.corpus import open_corpus
+    from transduce.decoding.translator import Translator
+
+    translator = Translator.load(model, device, weights)
+    scores = translator.score(open_corpus(source, target))
+    return deliver((_score_line(number, s, json) for number, s in enumerate(scores, 1)), output, report)
+
+
+def _score_line(number: int, s: Score, json: bool) -> str:
+    if not json:
+        return f"{s.log_probability:.4f}"
+    known = not math.isnan(s.log_probability)
+    perplexity = math.exp(-s.log_probability / s.tokens) if known else None
+    record = {"line": number, "log_probability": s.log_probability if known else None, "status": s.status}
+    return json_format.dumps({**record, "tokens": s.tokens, "perplexity": perplexity})
+
+
+def _input_lines(files: Sequence[str]) -> Iterator[str]:
+    from transduce.data.corpus import decode_lines, read_lines
+
+    for file in files or ["-"]:
+        yield from decode_lines(sys.stdin.buffer, "standard input") if file == "-" else read_lines(file)
+
+
+def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterator[str]:
+    """The lines themselves, or nothing once they are in the file."""
+    if output is None:
+        return lines
+    if not output.parent.is_dir():
+        raise DataError(f"there is no folder {output.parent} for the output {output.name}; make it first")
+    written = 0
+    try:
+        with open(output, "w", encoding="utf-8", newline="\n") as stream:
+            for line in lines:
+                stream.write(line + "\n")
+                written += 1
+    except OSError as error:
+        raise DataError(f"cannot write {output} after {written:,} lines: {error.strerror}") from error
+    report.say(f"wrote {written:,} lines to {output}")
+    return iter(())
