@@ -256,6 +256,8 @@ def check(settings: Settings) -> None:
         wrong.append("model.tie_source=true needs text.joint=true, one vocabulary for both languages")
     if t.sampling and t.tokenizer not in ("bpe", "unigram"):
         wrong.append(f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}")
+    if t.sampling and b.layout == "packed":
+        wrong.append(f"text.sampling={t.sampling} needs batch.layout=buckets: sampled text outgrows a packed row")
     if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
         wrong.append(f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}")
     if not 0 < t.coverage <= 1:

@@ -153,17 +153,15 @@ class Batches:
 
     def _sample(self, rows: list[list[list[int]]], tokenizer: Tokenizer, seed: int) -> list[list[list[int]]]:
         """Another segmentation of each sentence. One with unknown characters has no text to go back to and stays;
-        so does one that grew longer than any sentence of the store, or whose row would overflow its fixed shape."""
+        so does one that grew longer than any sentence of the store."""
         texts = [tokenizer.decode(ids) for row in rows for ids in row]
         drawn = iter(tokenizer.sample(texts, self.sampling, seed))
         longest = max(self.source_slots.max(), self.target_slots.max())
-        changed = []
-        for row in rows:
-            draws = [next(drawn) for _ in row]
-            new = [ids if UNKNOWN in ids or len(d) >= longest else d for ids, d in zip(row, draws, strict=True)]
-            fits = self.settings.layout != "packed" or sum(len(ids) + 1 for ids in new) <= self.settings.row
-            changed.append(new if fits else row)
-        return changed
+
+        def choose(ids: list[int], draw: list[int]) -> list[int]:
+            return ids if UNKNOWN in ids or len(draw) >= longest else draw
+
+        return [[choose(ids, next(drawn)) for ids in row] for row in rows]
 
 
 def lay_out(rows: Sequence[Sequence[Sequence[int]]], width: int | None = None) -> Rows:

@@ -1,0 +1,68 @@
+"""What tests share: small corpora that the project makes itself, and one small trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from transduce.config import ModelSettings, Settings, compose
+from transduce.data.batches import lay_out
+from transduce.data.corpus import ListCorpus
+from transduce.models import transformer
+from transduce.nn.rows import Rows
+from transduce.tasks.train import fit, resolve
+from transduce.text.bundled import bundled
+from transduce.text.tokenizer import BEGIN, END
+
+# A model of different sizes on every axis, so that a transposed shape cannot pass.
+SMALL = ModelSettings(layers=2, decoder_layers=3, d_model=24, d_ff=40, heads=3, d_k=5, d_v=7, dropout=0.0)
+SOURCE_WORDS, TARGET_WORDS = 29, 31
+
+
+def small_model(seed: int = 0, **changes: object) -> transformer.Transformer:
+    torch.manual_seed(seed)
+    settings = ModelSettings(**{**SMALL.__dict__, "tie_source": False, **changes})  # type: ignore[arg-type]
+    model = transformer.build(settings, TARGET_WORDS if settings.tie_source else SOURCE_WORDS, TARGET_WORDS)
+    for name, weight in model.named_parameters():  # biases and norms at their start would hide mistakes
+        if name.endswith(("bias", "norm.weight")):
+            torch.nn.init.normal_(weight, 0.5, 0.3)
+    return model.eval()
+
+
+def source_rows(*sentences: list[int]) -> Rows:
+    return lay_out([[[*s, END]] for s in sentences])
+
+
+def target_rows(*sentences: list[int]) -> Rows:
+    return lay_out([[[BEGIN, *s]] for s in sentences])
+
+
+def quick_settings(**sections: dict) -> Settings:
+    """A run that takes a second or two."""
+    base = {
+        "model": {"layers": 1, "d_model": 32, "d_ff": 48, "heads": 2, "max_positions": 64},
+        "text": {"vocabulary": 300},
+        "data": {"max_tokens": 60},
+        "batch": {"tokens": 512},
+        "optimizer": {"schedule": "constant", "rate": 3e-3, "warmup": 10},
+        "training": {"steps": 8, "validate_every": 4, "log_every": 2, "bleu_lines": 10, "device": "cpu"},
+    }
+    return compose(base, sections)
+
+
+def bundled_pairs(count: int = 300, seed: int = 1) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in bundled(train=count, dev=0, test=0, seed=seed).train]
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model trained for a moment: it translates badly, but it translates."""
+    run = tmp_path_factory.mktemp("runs") / "quick"
+    settings = quick_settings(training={"steps": 40, "validate_every": 20}, search={"beam": 3})
+    fit(run, ListCorpus(bundled_pairs()), ListCorpus(bundled_pairs(40, seed=2)), settings)
+    return run
+
+
+__all__ = ["SMALL", "bundled_pairs", "quick_settings", "resolve", "small_model", "source_rows", "target_rows"]

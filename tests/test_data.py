@@ -1,0 +1,262 @@
+"""Reading, filtering, storing, batching: nothing lost, nothing mixed, everything counted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import bundled_pairs
+
+from transduce.config import BatchSettings, DataSettings, TextSettings
+from transduce.data import corpus, store
+from transduce.data.batches import Batches, lay_out
+from transduce.data.corpus import JsonLines, ListCorpus, Pair, TabFile, TwoFiles, open_corpus, read_lines
+from transduce.errors import DataError
+from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
+
+PAIRS = [("eins", "one"), ("zwei drei", "two three"), ("", "four"), ("fünf", "fünf")]
+
+
+def write(path: Path, lines: list[str]) -> str:
+    content = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+# ---- reading
+
+
+def test_four_kinds_of_files_give_the_same_pairs(tmp_path: Path) -> None:
+    source, target = [s for s, _ in PAIRS], [t for _, t in PAIRS]
+    json_lines = [json.dumps({"source": s, "target": t}) for s, t in PAIRS]
+    for gz in ("", ".gz"):
+        two = (write(tmp_path / f"a.de{gz}", source), write(tmp_path / f"a.en{gz}", target))
+        tab = write(tmp_path / f"a.tsv{gz}", [f"{s}\t{t}\tmore" for s, t in PAIRS])
+        jsonl = write(tmp_path / f"a.jsonl{gz}", json_lines)
+        for found in (open_corpus(*two), open_corpus(tab, None), open_corpus(jsonl, None)):
+            assert list(found) == PAIRS == list(found)  # more than once
+            assert str(tmp_path) in found.name
+
+
+def test_a_line_ends_at_a_line_feed_only(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("\ufeffa\u2028b\x0cc\r\n\n\ufeffx\ry".encode())
+    assert list(read_lines(tmp_path / "a")) == ["a\u2028b\x0cc", "", "\ufeffx\ry"]
+
+
+def test_unequal_files_name_counts_and_place(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(0).integers(5, 80, 200)
+    source = ["x" * n for n in lengths]
+    target = ["y" * (n + n // 10) for n in lengths]
+    del target[120]
+    found = TwoFiles(write(tmp_path / "a.de", source), write(tmp_path / "a.en", target))
+    with pytest.raises(DataError) as caught:
+        list(found)
+    message = str(caught.value)
+    assert "a.de has 200 lines but" in message
+    assert "a.en has 199" in message
+    line = int(message.rsplit("near line ", 1)[1])
+    assert abs(line - 121) <= 2
+    assert corpus.suspicious_line(np.array([], int), np.array([3])) == 1
+    assert corpus.suspicious_line(np.array([3, 9, 30]), np.array([3, 9, 30, 4])) == 4
+
+
+def test_complaints_about_files(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(b"ok\nna\xefve\n")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"hello\n" * 99)[:-20])
+    (tmp_path / "not.gz").write_bytes(b"plain text")
+    write(tmp_path / "a.tsv", ["a\tb", "c d"])
+    write(tmp_path / "a.jsonl", ['{"source": "a", "target": "b"}', '{"source": "a"}'])
+    write(tmp_path / "b.jsonl", ['{"source": "a", "target": 3}'])
+    cases = [
+        (lambda: list(read_lines(tmp_path / "bad")), r"bad, line 2: not valid UTF-8 \(byte 3 of the line\); convert"),
+        (lambda: list(read_lines(tmp_path / "none")), "there is no file .*none"),
+        (lambda: list(read_lines(tmp_path)), "is a folder, not a text file"),
+        (lambda: list(read_lines(tmp_path / "cut.gz")), "cut.gz is not a complete gzip file"),
+        (lambda: list(read_lines(tmp_path / "not.gz")), "not.gz is not a complete gzip file"),
+        (lambda: list(TabFile(str(tmp_path / "a.tsv"))), "a.tsv, line 2: no tab between source and target"),
+        (lambda: list(JsonLines(str(tmp_path / "a.jsonl"))), 'a.jsonl, line 2: expected {"source": "...", "target"'),
+        (lambda: list(JsonLines(str(tmp_path / "b.jsonl"))), "b.jsonl, line 1: source and target must be strings"),
+        (lambda: open_corpus("a.de", None), "a.de holds one side only: give the other with --target"),
+        (lambda: corpus.count(ListCorpus([])), "there are no sentence pairs in the given pairs"),
+    ]
+    for action, message in cases:
+        with pytest.raises(DataError, match=message):
+            action()
+
+
+def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, mode: str = "r") -> None:
+        raise PermissionError(13, "Permission denied")
+
+    write(tmp_path / "a", ["x"])
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match="cannot read .*a: Permission denied"):
+        list(read_lines(tmp_path / "a"))
+
+
+def test_holding_out_takes_every_pair_once() -> None:
+    pairs = [(str(i), str(i)) for i in range(1000)]
+    train, valid = corpus.hold_out(ListCorpus(pairs), 1000, 30)
+    assert valid is not None
+    assert sorted([*train, *valid]) == sorted(pairs)
+    assert 30 <= len(list(valid)) <= 31
+    assert corpus.hold_out(ListCorpus(pairs), 10, 30)[1] is None
+
+
+# ---- storing
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> Tokenizers:
+    return Tokenizers.train(bundled_pairs(), TextSettings(vocabulary=300))
+
+
+def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    pairs = bundled_pairs(200)
+    built = store.build(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
+    assert len(built) == built.counts.kept == 200
+    for i in (0, 7, 199):
+        found = Pair(tokenizers.source.decode(built.source(i).tolist()), tokenizers.target.decode(built.target(i).tolist()))
+        assert found == pairs[i]
+        assert built.line(i) == i + 1
+    assert built.counts.target_tokens == built.target_lengths.sum()
+
+
+def test_every_dropped_pair_is_counted_by_reason(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    good = ("ich trinke ein bier", "i am drinking a beer")
+    pairs = [good, ("", "x"), ("x", " \t"), good, ("das", "das"), ("ich " * 99, "i"), ("ja", "no " * 12), ("du", "you")]
+    filters = DataSettings(drop_identical=True, drop_duplicates=True, max_tokens=60, max_ratio=4.0)
+    built = store.build(ListCorpus(pairs), tokenizers, filters, tmp_path)
+    assert built.counts.dropped == {"empty": 2, "too long": 1, "length ratio": 1, "identical": 1, "duplicate": 1}
+    assert (built.counts.read, built.counts.kept) == (8, 2)
+    assert [built.line(i) for i in range(2)] == [1, 8]
+    assert str(built.counts).startswith("2 of 8 pairs kept (")
+    assert "1 length ratio" in str(built.counts)
+    kept_all = store.build(ListCorpus(pairs), tokenizers, DataSettings(drop_empty=False), tmp_path)
+    assert len(kept_all) == 8
+    nothing = store.build(ListCorpus([("", "")]), tokenizers, DataSettings(), tmp_path)
+    assert len(nothing) == 0
+
+
+def test_a_store_is_reused_while_nothing_changes(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    pairs = bundled_pairs(20)
+    first = store.build(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
+    stamp = (first.folder / "store.json").stat().st_mtime_ns
+    again = store.build(ListCorpus(pairs), tokenizers, DataSettings(max_tokens=256), tmp_path)
+    assert again.folder == first.folder
+    assert (again.folder / "store.json").stat().st_mtime_ns == stamp
+    other_text = store.build(ListCorpus(pairs[:-1]), tokenizers, DataSettings(), tmp_path)
+    other_filter = store.build(ListCorpus(pairs), tokenizers, DataSettings(max_tokens=30), tmp_path)
+    assert len({first.folder, other_text.folder, other_filter.folder}) == 3
+
+
+def test_parallel_and_serial_stores_are_equal(tmp_path: Path, tokenizers: Tokenizers, monkeypatch) -> None:
+    pairs = [*bundled_pairs(250), ("", "x"), *bundled_pairs(40, seed=3)]
+    settings = DataSettings(drop_duplicates=True)
+    serial = store.build(ListCorpus(pairs), tokenizers, settings, tmp_path / "serial")
+    monkeypatch.setattr(store, "CHUNK", 37)
+    parallel = store.build(ListCorpus(pairs), tokenizers, settings, tmp_path / "parallel")
+    for name in ("source.tokens", "target.tokens", "index.npy", "store.json"):
+        assert (serial.folder / name).read_bytes() == (parallel.folder / name).read_bytes()
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path, tokenizers: Tokenizers, monkeypatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(DataError, match="cannot write the token store .*: No space left on device"):
+        store.build(ListCorpus(PAIRS), tokenizers, DataSettings(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# ---- batching
+
+
+def batches(tmp_path: Path, tokenizers: Tokenizers, count: int = 300, sampling: float = 0.0, **settings: object) -> Batches:
+    built = store.build(ListCorpus(bundled_pairs(count)), tokenizers, DataSettings(), tmp_path)
+    return Batches(built, BatchSettings(**settings), tokenizers, seed=3, sampling=sampling)  # type: ignore[arg-type]
+
+
+LAYOUTS = [{"layout": "buckets", "tokens": 256}, {"layout": "packed", "tokens": 512, "row": 64}]
+
+
+@pytest.mark.parametrize("settings", LAYOUTS, ids=["buckets", "packed"])
+def test_an_epoch_holds_every_pair_once_within_the_budget(tmp_path: Path, tokenizers: Tokenizers, settings: dict) -> None:
+    found = batches(tmp_path, tokenizers, **settings)
+    seen = []
+    for batch in found.epoch(0):
+        seen += batch.pairs.tolist()
+        for rows in (batch.source, batch.target_in):
+            assert rows.tokens.numel() <= settings["tokens"]
+            assert ((rows.segments == 0) == (rows.tokens == PAD)).all()
+        assert ((batch.target_out == PAD) == (batch.target_in.tokens == PAD)).all()
+    assert sorted(seen) == list(range(300))
+
+
+@pytest.mark.parametrize("settings", LAYOUTS, ids=["buckets", "packed"])
+def test_a_batch_holds_the_right_words(tmp_path: Path, tokenizers: Tokenizers, settings: dict) -> None:
+    found = batches(tmp_path, tokenizers, **settings)
+    pairs = bundled_pairs(300)
+    batch = next(iter(found.epoch(1)))
+    texts = set()
+    for r in range(batch.source.tokens.size(0)):
+        for segment in range(1, int(batch.source.segments[r].max()) + 1):
+            source = batch.source.tokens[r, batch.source.segments[r] == segment]
+            mine = batch.target_in.segments[r] == segment
+            target_in, target_out = batch.target_in.tokens[r, mine], batch.target_out[r, mine]
+            assert source[-1] == END
+            assert target_in[0] == BEGIN
+            assert target_out[-1] == END
+            assert torch.equal(target_in[1:], target_out[:-1])
+            assert batch.target_in.positions[r, mine].tolist() == list(range(len(target_in)))
+            texts.add((tokenizers.source.decode(source.tolist()), tokenizers.target.decode(target_out.tolist())))
+    assert texts == {pairs[i] for i in batch.pairs}
+
+
+@pytest.mark.parametrize("settings", LAYOUTS, ids=["buckets", "packed"])
+def test_the_order_depends_on_seed_and_epoch_alone(tmp_path: Path, tokenizers: Tokenizers, settings: dict) -> None:
+    one, two = (batches(tmp_path, tokenizers, **settings) for _ in range(2))
+    order = [batch.pairs.tolist() for batch in one.epoch(4)]
+    assert order == [batch.pairs.tolist() for batch in two.epoch(4)]
+    assert order != [batch.pairs.tolist() for batch in one.epoch(5)]
+    assert order[3:] == [batch.pairs.tolist() for batch in one.epoch(4, skip=3)]
+
+
+def test_empty_slots_are_reported(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    for settings in LAYOUTS:
+        found = batches(tmp_path, tokenizers, **settings)
+        parts = [rows for batch in found.epoch(0) for rows in (batch.source, batch.target_in)]
+        empty = sum(int((rows.segments == 0).sum()) for rows in parts) / sum(rows.tokens.numel() for rows in parts)
+        assert found.fill(0).empty == pytest.approx(empty)
+        assert empty < 0.3
+
+
+def test_subword_sampling_changes_tokens_and_not_text(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    plain = batches(tmp_path, tokenizers, tokens=256)
+    sampled = batches(tmp_path, tokenizers, sampling=0.2, tokens=256)
+    one, two = next(iter(plain.epoch(0))), next(iter(sampled.epoch(0)))
+    again = next(iter(sampled.epoch(0)))
+    assert torch.equal(two.source.tokens, again.source.tokens)
+    assert one.pairs.tolist() == two.pairs.tolist()
+    assert one.source.tokens.tolist() != two.source.tokens.tolist()
+    for before, after in zip(one.source.tokens.tolist(), two.source.tokens.tolist(), strict=True):
+        assert tokenizers.source.decode(before) == tokenizers.source.decode(after)
+
+
+def test_a_sentence_that_fits_no_batch(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    with pytest.raises(DataError, match=r"a sentence of \d+ tokens does not fit: raise batch.tokens=4 or lower"):
+        batches(tmp_path, tokenizers, tokens=4)
+    with pytest.raises(DataError, match="raise batch.row=5 or lower data.max_tokens"):
+        batches(tmp_path, tokenizers, layout="packed", row=5)
+
+
+def test_lay_out() -> None:
+    rows = lay_out([[[5, 6], [7]], [[8]]])
+    assert rows.tokens.tolist() == [[5, 6, 7], [8, PAD, PAD]]
+    assert rows.segments.tolist() == [[1, 1, 2], [1, 0, 0]]
+    assert rows.positions.tolist() == [[0, 1, 0], [0, 0, 0]]

@@ -1,0 +1,94 @@
+"""Tokenizers: text comes back as it was typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import bundled_pairs
+
+from transduce.config import TextSettings
+from transduce.errors import ModelError, SettingsError
+from transduce.text.tokenizer import BEGIN, END, PAD, SPECIAL, UNKNOWN, Tokenizers, normalise
+
+PAIRS = [
+    ("Das ist, ein gutes Buch.", "This is a good book!"),
+    ("我要一杯啤酒，谢谢。", "I'd like a beer, thanks…"),
+    ("„Komm mit“, sagte er", "“come along”, he said (twice)"),
+]
+KINDS = ("bpe", "unigram", "words", "characters")
+
+
+def trained(kind: str, **more: object) -> Tokenizers:
+    settings = TextSettings(**{"tokenizer": kind, "vocabulary": 220, "coverage": 1.0, **more})  # type: ignore[arg-type]
+    return Tokenizers.train(PAIRS * 90 + bundled_pairs(), settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_comes_back(kind: str) -> None:
+    tokenizer = trained(kind).source
+    for pair in PAIRS:
+        for text in pair:
+            (ids,) = tokenizer.encode([text])
+            assert UNKNOWN not in ids
+            assert tokenizer.decode([BEGIN, *ids, END, PAD]) == text
+            assert len(tokenizer.pieces(ids)) == len(ids)
+    assert tokenizer.pieces(range(4)) == list(SPECIAL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unknown_is_shown_and_not_lost(kind: str) -> None:
+    tokenizer = trained(kind).source
+    (ids,) = tokenizer.encode(["gutes 😀 Buch"])
+    assert tokenizer.decode(ids).replace(" ", "") == "gutes⁇Buch"
+
+
+def test_bytes_spell_what_the_vocabulary_lacks() -> None:
+    tokenizer = trained("bpe", byte_fallback=True, vocabulary=500).source
+    assert tokenizer.decode(tokenizer.encode(["gutes 😀 Buch"])[0]) == "gutes 😀 Buch"
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("kind", ["bpe", "words"])
+def test_kept_in_files(kind: str, joint: bool, tmp_path: Path) -> None:
+    tokenizers = trained(kind, joint=joint)
+    for name, content in tokenizers.files().items():
+        (tmp_path / name).write_bytes(content)
+    again = Tokenizers.load(tmp_path, tokenizers.settings)
+    for side in ("source", "target"):
+        one, two = getattr(tokenizers, side), getattr(again, side)
+        assert one.encode(["a good Buch"]) == two.encode(["a good Buch"])
+    assert (tokenizers.source is tokenizers.target) == joint == (again.source is again.target)
+    (tmp_path / next(iter(tokenizers.files()))).unlink()
+    with pytest.raises(ModelError, match="the tokenizer in .* is missing or damaged"):
+        Tokenizers.load(tmp_path, tokenizers.settings)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_sampling_varies_by_seed_and_only_by_seed(kind: str) -> None:
+    tokenizer = trained(kind).source
+    text = ["Das ist, ein gutes Buch."] * 5
+    one = tokenizer.sample(text, 0.3, seed=1)
+    assert one == tokenizer.sample(text, 0.3, seed=1)
+    assert one != tokenizer.sample(text, 0.3, seed=2)
+    assert all(tokenizer.decode(ids) == text[0] for ids in one)
+    assert trained("words").source.sample(text, 0.3, 1) == trained("words").source.encode(text)
+
+
+def test_normalisation_changes_little() -> None:
+    assert normalise(" a\t b\u00a0c\u3000d ") == "a b c d"
+    assert normalise("u\u0308ber") == "über"
+    assert normalise("\ufeffx\x00y\u200bz") == "xyz"
+    assert normalise("Ａ１，。“”…") == "Ａ１，。“”…"
+    assert normalise("👩\u200d👩\u200d👧") == "👩\u200d👩\u200d👧"
+    assert normalise(" \n\t\ufeff") == ""
+
+
+def test_a_vocabulary_the_text_does_not_support() -> None:
+    with pytest.raises(SettingsError, match=r"text.vocabulary=9000 is larger than .* supports; set it to \d+ or less"):
+        trained("bpe", vocabulary=9000)
+    with pytest.raises(SettingsError, match=r"text.vocabulary=9 is too small for the characters .* set it to \d+ or more"):
+        trained("bpe", vocabulary=9)
+    with pytest.raises(SettingsError, match="SentencePiece could not learn a vocabulary"):
+        Tokenizers.train([], TextSettings())
