@@ -94,11 +94,12 @@ class SubwordTokenizer:
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
         # SentencePiece draws from a generator that each thread seeds once, at its first draw:
-        # a fresh thread is the only way to choose the seed.
+        # one fresh thread, and one thread only, is the way to choose the seed.
         drawn: list[list[int]] = []
 
         def draw() -> None:
-            drawn.extend(self._processor.encode(list(texts), enable_sampling=True, alpha=amount, nbest_size=-1))
+            options = {"enable_sampling": True, "alpha": amount, "nbest_size": -1, "num_threads": 1}
+            drawn.extend(self._processor.encode(list(texts), **options))
 
         sentencepiece.set_random_generator_seed(seed % 2**32)
         thread = threading.Thread(target=draw)

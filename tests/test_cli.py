@@ -1,0 +1,239 @@
+"""The command line as people meet it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import bundled_pairs
+
+from transduce import cli
+
+QUICK = ["--model.layers=1", "--model.d_model", "32", "--model.heads=2", "--model.d_ff=32", "--text.vocabulary=300"]
+QUICK += ["--training.bleu_lines=5", "--training.log_every=1", "--device=cpu"]
+
+
+def transduce(*words: str | Path, text: str | bytes = "") -> subprocess.CompletedProcess[str]:
+    content = text.encode() if isinstance(text, str) else text
+    command = [sys.executable, "-m", "transduce", *map(str, words)]
+    done = subprocess.run(command, input=content, capture_output=True, check=False)
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def refused(capfd: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    """The one sentence of a command that must fail with exit code 2."""
+    assert cli.main([str(word) for word in words]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("transduce: ")
+    assert len(err.strip().splitlines()) == 1, err
+    return err.strip().removeprefix("transduce: ")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    pairs = bundled_pairs(120)
+    (tmp_path / "a.de").write_text("".join(f"{s}\n" for s, _ in pairs))
+    (tmp_path / "a.en").write_text("".join(f"{t}\n" for _, t in pairs))
+    return tmp_path / "a.de", tmp_path / "a.en"
+
+
+# ---- train, translate, evaluate, score: the path through the house
+
+
+def test_from_two_files_to_scores(files: tuple[Path, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained = transduce("train", run, "--source", files[0], "--target", files[1], *QUICK, "--training.steps=3")
+    assert trained.returncode == 0, trained.stderr
+    assert trained.stdout == ""
+    assert "6 of 120 pairs are set aside" in trained.stderr
+    assert "slots empty" in trained.stderr
+    assert "3 steps done" in trained.stderr
+    for name in ("config.yaml", "model.safetensors", "tokenizer.model", "manifest.json", "metrics.jsonl", "curve.png"):
+        assert (run / name).exists(), name
+    again = transduce("train", run, "--training.steps=5")
+    assert "going on from step 3" in again.stderr
+    assert again.returncode == 0
+
+    translated = transduce("translate", run, files[0])
+    assert translated.returncode == 0
+    assert translated.stdout.count("\n") == 120
+    piped = transduce("translate", run, text=files[0].read_text())
+    assert piped.stdout == translated.stdout
+    written = transduce("translate", run, files[0], "-o", tmp_path / "out.en")
+    assert written.stdout == ""
+    assert (tmp_path / "out.en").read_text() == translated.stdout
+
+    scored = transduce("evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en")
+    result = json.loads(scored.stdout)
+    assert set(result["scores"]) == {"BLEU", "chrF", "TER"}
+    assert result["scores"]["BLEU"]["signature"].startswith("nrefs:1|")
+    assert result["against"]["BLEU"]["ours"] == result["against"]["BLEU"]["theirs"]
+
+    probabilities = transduce("score", run, "--source", files[0], "--target", files[1])
+    values = [float(line) for line in probabilities.stdout.splitlines()]
+    assert len(values) == 120
+    assert max(values) < 0
+    first = json.loads(transduce("score", run, "--source", files[0], "--target", files[1], "--json").stdout.splitlines()[0])
+    assert first["log_probability"] == pytest.approx(values[0], abs=1e-3)
+
+    drawn = transduce("plot", "curve", run, "-o", tmp_path / "c.svg")
+    assert drawn.returncode == 0
+    assert (tmp_path / "c.svg").exists()
+
+
+def test_a_thousand_lines_of_all_kinds(model_folder: Path, tmp_path: Path) -> None:
+    lines = [f"ich trinke {i} biere" for i in range(1000)]
+    for i in range(50):
+        lines[i * 20 + 3] = ("", "  ", "\t")[i % 3]
+    lines[7], lines[8], lines[9] = "abc " * 5000, "😀 ich 👍🏽", "ich\ttrinke\tbier"
+    (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode() + b"\n")
+    done = transduce("translate", model_folder, tmp_path / "in", "--json", "--beam", "1")
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+    assert [r["line"] for r in records] == list(range(1, 1001))
+    statuses = [r["status"] for r in records]
+    assert statuses.count("empty") == 50
+    assert statuses[7] == "truncated"
+    assert set(statuses) <= {"ok", "empty", "truncated", "length"}
+    assert records[0]["source"] == lines[0]
+    assert "1 lines had more than 63 tokens and were cut (status truncated): line 8" in done.stderr
+    plain = transduce("translate", model_folder, tmp_path / "in", "--beam", "1")
+    assert plain.stdout.count("\n") == 1000
+
+
+def test_n_best_lines(model_folder: Path) -> None:
+    done = transduce("translate", model_folder, "--n-best", "2", text="ich schlafe\n\ndu schläfst\n")
+    rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert rows[2] == ["2", "0.0000", ""]
+
+
+# ---- what stops it
+
+
+def test_a_closed_pipe_is_no_error(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ich schlafe\n" * 20_000)
+    command = f"{sys.executable} -m transduce translate {model_folder} {tmp_path / 'in'} --beam 1 | head -n 2"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 2
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_training_is_saved_and_goes_on(tmp_path: Path, number: int, code: int) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "a.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in bundled_pairs(120)))
+    words = ["train", str(run), "--source", str(tmp_path / "a.tsv"), *QUICK, "--training.steps=100000"]
+    process = subprocess.Popen([sys.executable, "-m", "transduce", *words], stderr=subprocess.PIPE, text=True)
+    while not (run / "metrics.jsonl").exists():
+        time.sleep(0.1)
+        assert process.poll() is None
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "the run is saved, the same command goes on" in err
+    assert "Traceback" not in err
+    (saved,) = (run / "training").glob("step-*")
+    step = int(saved.name.removeprefix("step-"))
+    more = transduce("train", run, f"--training.steps={step + 2}")
+    assert more.returncode == 0, more.stderr
+    assert f"going on from step {step:,}" in more.stderr
+    assert (run / "curve.png").exists()
+
+
+def test_interrupted_translation_ends_quietly(model_folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "transduce", "translate", str(model_folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"ich schlafe\n")
+    process.stdin.flush()
+    time.sleep(4)  # until it waits for more
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+# ---- wrong input: one sentence, exit code 2
+
+
+def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: Path, model_folder: Path) -> None:
+    run = tmp_path / "run"
+    assert refused(capfd, "train", run, "--model.layer", "3") == "unknown setting model.layer, did you mean model.layers"
+    assert "did you mean tiny" in refused(capfd, "train", run, "--preset", "tinny")
+    assert "Did you mean --source?" in refused(capfd, "train", run, "--sorce", "x")
+    assert 'Did you mean "train"?' in refused(capfd, "trian")
+    assert "is a setting of transduce train" in refused(capfd, "translate", model_folder, "--model.layers", "3")
+    assert "requires an argument" in refused(capfd, "train")
+    assert "--source is missing" in refused(capfd, "train", run, "--target", "x")
+    assert "--valid-target is given without" in refused(
+        capfd, "train", run, "--source", "a", "--target", "b", "--valid-target", "c"
+    )
+    assert "must be one of auto, cpu" in refused(capfd, "train", run, "--device", "gpu")
+    assert "unknown BLEU tokenizer" in refused(
+        capfd, "evaluate", model_folder, "--source", __file__, "--reference", __file__, "--tokenize", "x"
+    )
+    assert not run.exists()
+
+
+def test_wrong_files(capfd: pytest.CaptureFixture[str], files: tuple[Path, Path], tmp_path: Path, model_folder: Path) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "bad").write_bytes(b"ok\n\xff\n")
+    (tmp_path / "short").write_text("eins\n")
+    (tmp_path / "empty").write_text("")
+    assert "there is no file nowhere" in refused(capfd, "train", run, "--source", "nowhere", "--target", files[1])
+    assert "120 lines but" in refused(capfd, "train", run, "--source", files[0], "--target", tmp_path / "short")
+    assert "bad, line 2: not valid UTF-8" in refused(capfd, "translate", model_folder, tmp_path / "bad", "-o", run)
+    assert "no sentence pairs" in refused(
+        capfd, "train", tmp_path / "r2", "--source", tmp_path / "empty", "--target", tmp_path / "empty"
+    )
+    assert "there is no folder" in refused(capfd, "translate", tmp_path / "none", files[0])
+    assert "is not a model folder" in refused(capfd, "translate", tmp_path, files[0])
+    assert "for the output out.txt; make it first" in refused(
+        capfd, "translate", model_folder, files[0], "-o", tmp_path / "none" / "out.txt"
+    )
+    assert "cannot write" in refused(capfd, "translate", model_folder, files[0], "-o", tmp_path)
+    assert "cannot write the corpus" in refused(capfd, "corpus", files[0] / "x", "--train", "5")
+
+
+def test_bad_bytes_on_a_pipe(model_folder: Path) -> None:
+    done = transduce("translate", model_folder, text=b"ich\n\xffbad\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input, line 2: not valid UTF-8" in done.stderr
+
+
+# ---- looking things up
+
+
+def test_presets_settings_and_corpus(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["presets"]) == 0
+    out, _ = capfd.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == ["tiny", "small", "paper-base", "paper-big"]
+    assert cli.main(["presets", "paper-big"]) == 0
+    out, _ = capfd.readouterr()
+    assert "* model.d_model                 1024" in out
+    assert "  model.activation              relu" in out
+    assert cli.main(["settings"]) == 0
+    out, _ = capfd.readouterr()
+    assert "--model.layers" in out
+    assert cli.main(["corpus", str(tmp_path / "c"), "--train", "50"]) == 0
+    assert len((tmp_path / "c/train.de").read_text().splitlines()) == 50
+    assert len((tmp_path / "c/test.en").read_text().splitlines()) == 1000
+    assert cli.main(["--version"]) == 0
+
+
+def test_settings_are_taken_out_of_the_words() -> None:
+    words = ["train", "runs/x.y", "--model.layers", "3", "--text.joint", "--source", "a.de", "--batch.tokens=9", "-o", "b.c"]
+    rest, settings = cli.split_settings(words)
+    assert rest == ["train", "runs/x.y", "--source", "a.de", "-o", "b.c"]
+    assert settings == {"model": {"layers": "3"}, "text": {"joint": "true"}, "batch": {"tokens": "9"}}
+    assert cli.split_settings(["--training.validate-every", "5"])[1] == {"training": {"validate_every": "5"}}

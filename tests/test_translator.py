@@ -1,0 +1,162 @@
+"""Text in, text out: as many lines out as in, each with its status, the same in any company."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import bundled_pairs, quick_settings
+
+import transduce
+from transduce.errors import ModelError, SettingsError
+from transduce.report import Report
+
+NASTY = ["ich trinke ein bier", "", "  \t ", "\ufeff", "😀 👍🏽", "a\tb", "\x00\x01", "ich " * 4000, "abc" * 7000, "das ist gut"]
+
+
+def test_every_line_has_an_answer_and_a_status(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    found = model.translate(NASTY * 3)
+    assert len(found) == 30
+    statuses = [t.status for t in found[:10]]
+    assert statuses[1:4] == ["empty"] * 3
+    assert statuses[6] == "empty"
+    assert statuses[7:9] == ["truncated"] * 2
+    assert {statuses[0], statuses[4], statuses[5], statuses[9]} <= {"ok", "length"}
+    assert [t.text for t in found[:10]] == [t.text for t in found[10:20]]
+    assert all("\n" not in t.text for t in found)
+    assert [t.source for t in found[:10]] == NASTY
+    assert found[1].score == 0.0
+
+
+def test_the_same_answer_in_any_company(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    sources = [source for source, _ in bundled_pairs(60, seed=4)]
+    together = [t.text for t in model.translate(sources)]
+    assert [model.translate(source).text for source in sources] == together
+    small_batches = transduce.load(model_folder, tokens=64)
+    assert [t.text for t in small_batches.translate(sources[::-1])][::-1] == together
+    assert [t.text for t in model.stream(iter(sources), chunk=7)] == together
+
+
+def test_reading_goes_only_a_chunk_ahead(model_folder: Path) -> None:
+    read = []
+
+    def lines():
+        for i in range(100):
+            read.append(i)
+            yield "ich schlafe"
+
+    stream = transduce.load(model_folder, beam=1).stream(lines(), chunk=10)
+    next(stream)
+    assert len(read) == 10
+
+
+def test_n_best_and_search_settings(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    found = model.translate("ich trinke ein bier", n_best=3)
+    assert len(found.candidates) == 3
+    assert found.text == found.candidates[0].text
+    assert "".join(found.candidates[0].tokens).replace("▁", " ").strip() == found.text
+    with pytest.raises(SettingsError, match="n_best=4 must be between 1 and the beam, search.beam=3"):
+        model.translate("ich", n_best=4)
+    with pytest.raises(SettingsError, match="unknown setting search.beem, did you mean search.beam"):
+        transduce.load(model_folder, beem=2)
+
+
+def test_scores_are_those_of_search(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    sources = [source for source, _ in bundled_pairs(20, seed=5)]
+    for t in model.translate(sources):
+        candidate = t.candidates[0]
+        ids = model.tokenizers.target.encode([candidate.text])[0]
+        if t.status == "ok" and model.tokenizers.target.pieces(ids) == list(candidate.tokens):
+            (scored,) = model.score([(t.source, candidate.text)])
+            assert scored.log_probability == pytest.approx(candidate.log_probability, abs=1e-3)
+            assert scored.tokens == len(candidate.tokens) + 1
+            break
+    else:
+        pytest.fail("no translation ended")
+
+
+def test_scoring_in_any_company_and_what_cannot_be_scored(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    pairs = [*bundled_pairs(30, seed=6), ("", ""), ("ich " * 999, "i"), ("ich", "i " * 999)]
+    together = list(model.score(pairs, chunk=11))
+    for pair, scored in zip(pairs[:5], together, strict=False):
+        assert next(model.score([pair])).log_probability == pytest.approx(scored.log_probability, abs=1e-3)
+    assert [s.status for s in together[30:]] == ["ok", "truncated", "too long"]
+    assert together[32].log_probability != together[32].log_probability  # nan
+
+
+def test_training_from_pairs_in_memory(tmp_path: Path) -> None:
+    quick = quick_settings()
+    model = transduce.train(
+        tmp_path / "r",
+        bundled_pairs(100),
+        report=Report(),
+        model={"layers": 1, "d_model": 32, "heads": 2, "d_ff": 32},
+        text={"vocabulary": 200},
+        training={"steps": 3, "validate_every": 3, "device": "cpu"},
+    )
+    assert isinstance(model.translate("ich schlafe").text, str)
+    assert model.settings.model.layers == quick.model.layers == 1
+    assert (tmp_path / "r/config.yaml").exists()
+
+
+def test_weights_can_be_chosen(model_folder: Path) -> None:
+    texts = {w: transduce.load(model_folder, weights=w).translate("ich schlafe").text for w in ("best", "last", "averaged")}
+    assert len(texts) == 3
+    with pytest.raises(ModelError, match="holds no weights/worst.safetensors; weights that are there: best, last, averaged"):
+        transduce.load(model_folder, weights="worst")
+
+
+# ---- folders that are no model
+
+
+@pytest.fixture
+def copy(model_folder: Path, tmp_path: Path) -> Path:
+    shutil.copytree(model_folder, tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_damage_is_named(copy: Path) -> None:
+    weights = copy / "model.safetensors"
+    whole = weights.read_bytes()
+    for content in (whole[:-7], whole[:-1] + b"!", b""):
+        weights.write_bytes(content)
+        with pytest.raises(ModelError, match="is damaged: model.safetensors was cut short or altered; copy the folder"):
+            transduce.load(copy)
+    weights.unlink()
+    (copy / "tokenizer.model").write_bytes(b"x")
+    with pytest.raises(ModelError, match="tokenizer.model was cut short or altered, .*model.safetensors is missing|mo"):
+        transduce.load(copy)
+
+
+def test_folders_that_are_no_model(copy: Path, tmp_path: Path) -> None:
+    from transduce.models import folder
+
+    with pytest.raises(ModelError, match="there is no folder .*nowhere"):
+        transduce.load(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=r"empty is not a model folder: it has no manifest.json"):
+        transduce.load(tmp_path / "empty")
+    folder.write_folder(tmp_path / "begun", {"config.yaml": b""})
+    with pytest.raises(ModelError, match="begun is not a model folder: training has not saved a model yet"):
+        transduce.load(tmp_path / "begun")
+    (copy / "manifest.json").write_text("{")
+    with pytest.raises(ModelError, match="manifest.json cannot be read; copy the folder again"):
+        transduce.load(copy)
+    (tmp_path / "x.safetensors").write_bytes(b"12345678")
+    with pytest.raises(ModelError, match="x.safetensors is damaged or cut short"):
+        folder.read_tensors(tmp_path / "x.safetensors")
+
+
+def test_a_device_that_is_not_there(model_folder: Path) -> None:
+    import torch
+
+    if torch.backends.mps.is_available():
+        pytest.skip("this machine has mps")
+    with pytest.raises(SettingsError, match="device mps is not available on this machine; there is: cpu"):
+        transduce.load(model_folder, device="mps")
