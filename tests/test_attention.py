@@ -48,7 +48,9 @@ def test_plain_and_fused_agree(masked: bool) -> None:
     mask = random_mask() if masked else None
     plain, fused = attend(q, k, v, mask).summary, attend_fused(q, k, v, mask)
     torch.testing.assert_close(plain, fused, atol=1e-6, rtol=1e-5)
-    for a, b in zip(torch.autograd.grad(plain.sum(), (q, k, v)), torch.autograd.grad(fused.sum(), (q, k, v)), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(plain.sum(), (q, k, v)), torch.autograd.grad(fused.sum(), (q, k, v)), strict=True
+    ):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 

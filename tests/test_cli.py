@@ -81,7 +81,9 @@ def test_from_two_files_to_scores(files: tuple[Path, Path], tmp_path: Path) -> N
     values = [float(line) for line in probabilities.stdout.splitlines()]
     assert len(values) == 120
     assert max(values) < 0
-    first = json.loads(transduce("score", run, "--source", files[0], "--target", files[1], "--json").stdout.splitlines()[0])
+    first = json.loads(
+        transduce("score", run, "--source", files[0], "--target", files[1], "--json").stdout.splitlines()[0]
+    )
     assert first["log_probability"] == pytest.approx(values[0], abs=1e-3)
 
     drawn = transduce("plot", "curve", run, "-o", tmp_path / "c.svg")
@@ -168,7 +170,9 @@ def test_interrupted_translation_ends_quietly(model_folder: Path, tmp_path: Path
 
 def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: Path, model_folder: Path) -> None:
     run = tmp_path / "run"
-    assert refused(capfd, "train", run, "--model.layer", "3") == "unknown setting model.layer, did you mean model.layers"
+    assert (
+        refused(capfd, "train", run, "--model.layer", "3") == "unknown setting model.layer, did you mean model.layers"
+    )
     assert "did you mean tiny" in refused(capfd, "train", run, "--preset", "tinny")
     assert "Did you mean --source?" in refused(capfd, "train", run, "--sorce", "x")
     assert 'Did you mean "train"?' in refused(capfd, "trian")
@@ -185,7 +189,9 @@ def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: P
     assert not run.exists()
 
 
-def test_wrong_files(capfd: pytest.CaptureFixture[str], files: tuple[Path, Path], tmp_path: Path, model_folder: Path) -> None:
+def test_wrong_files(
+    capfd: pytest.CaptureFixture[str], files: tuple[Path, Path], tmp_path: Path, model_folder: Path
+) -> None:
     run = tmp_path / "run"
     (tmp_path / "bad").write_bytes(b"ok\n\xff\n")
     (tmp_path / "short").write_text("eins\n")
@@ -232,7 +238,18 @@ def test_presets_settings_and_corpus(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 def test_settings_are_taken_out_of_the_words() -> None:
-    words = ["train", "runs/x.y", "--model.layers", "3", "--text.joint", "--source", "a.de", "--batch.tokens=9", "-o", "b.c"]
+    words = [
+        "train",
+        "runs/x.y",
+        "--model.layers",
+        "3",
+        "--text.joint",
+        "--source",
+        "a.de",
+        "--batch.tokens=9",
+        "-o",
+        "b.c",
+    ]
     rest, settings = cli.split_settings(words)
     assert rest == ["train", "runs/x.y", "--source", "a.de", "-o", "b.c"]
     assert settings == {"model": {"layers": "3"}, "text": {"joint": "true"}, "batch": {"tokens": "9"}}

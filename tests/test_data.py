@@ -120,7 +120,9 @@ def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> 
     built = store.build(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
     assert len(built) == built.counts.kept == 200
     for i in (0, 7, 199):
-        found = Pair(tokenizers.source.decode(built.source(i).tolist()), tokenizers.target.decode(built.target(i).tolist()))
+        found = Pair(
+            tokenizers.source.decode(built.source(i).tolist()), tokenizers.target.decode(built.target(i).tolist())
+        )
         assert found == pairs[i]
         assert built.line(i) == i + 1
     assert built.counts.target_tokens == built.target_lengths.sum()
@@ -177,7 +179,9 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, tokenizers: Tokenizers, 
 # ---- batching
 
 
-def batches(tmp_path: Path, tokenizers: Tokenizers, count: int = 300, sampling: float = 0.0, **settings: object) -> Batches:
+def batches(
+    tmp_path: Path, tokenizers: Tokenizers, count: int = 300, sampling: float = 0.0, **settings: object
+) -> Batches:
     built = store.build(ListCorpus(bundled_pairs(count)), tokenizers, DataSettings(), tmp_path)
     return Batches(built, BatchSettings(**settings), tokenizers, seed=3, sampling=sampling)  # type: ignore[arg-type]
 
@@ -186,7 +190,9 @@ LAYOUTS = [{"layout": "buckets", "tokens": 256}, {"layout": "packed", "tokens": 
 
 
 @pytest.mark.parametrize("settings", LAYOUTS, ids=["buckets", "packed"])
-def test_an_epoch_holds_every_pair_once_within_the_budget(tmp_path: Path, tokenizers: Tokenizers, settings: dict) -> None:
+def test_an_epoch_holds_every_pair_once_within_the_budget(
+    tmp_path: Path, tokenizers: Tokenizers, settings: dict
+) -> None:
     found = batches(tmp_path, tokenizers, **settings)
     seen = []
     for batch in found.epoch(0):

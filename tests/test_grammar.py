@@ -8,7 +8,7 @@ import pytest
 
 from transduce.text import grammar, lexicon
 from transduce.text.bundled import bundled, reserved
-from transduce.text.grammar import Clause, PRONOUNS, Subject, Thing, english, german
+from transduce.text.grammar import PRONOUNS, Clause, Subject, Thing, english, german
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,9 @@ def test_orders_and_tenses() -> None:
 def test_time_manner_place() -> None:
     manner = phrase(lexicon.MANNERS, "mit dem bus")
     today = next(t for t in lexicon.TIMES if t.german == "heute")
-    trip = Clause(ICH, verb("fahren"), "progressive", time=today, manner=manner, place=phrase(lexicon.PLACES, "nach berlin"))
+    trip = Clause(
+        ICH, verb("fahren"), "progressive", time=today, manner=manner, place=phrase(lexicon.PLACES, "nach berlin")
+    )
     assert german(trip, "second") == "ich fahre heute mit dem bus nach berlin"
     assert english(trip) == "i am going to berlin by bus today"
 
@@ -128,7 +130,11 @@ def test_conjugation() -> None:
 def test_articles_and_adjectives_agree() -> None:
     noun = {n.german: n for n in lexicon.NOUNS}
     junge, frau, haus = noun["junge"], noun["frau"], noun["haus"]
-    assert [junge.form(case, "singular") for case in ("nominative", "accusative", "dative")] == ["junge", "jungen", "jungen"]
+    assert [junge.form(case, "singular") for case in ("nominative", "accusative", "dative")] == [
+        "junge",
+        "jungen",
+        "jungen",
+    ]
     assert haus.form("dative", "plural") == "häusern"
     assert frau.form("dative", "plural") == "frauen"
     endings = {

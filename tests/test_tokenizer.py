@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from conftest import bundled_pairs
 
 from transduce.config import TextSettings
@@ -88,7 +87,9 @@ def test_normalisation_changes_little() -> None:
 def test_a_vocabulary_the_text_does_not_support() -> None:
     with pytest.raises(SettingsError, match=r"text.vocabulary=9000 is larger than .* supports; set it to \d+ or less"):
         trained("bpe", vocabulary=9000)
-    with pytest.raises(SettingsError, match=r"text.vocabulary=9 is too small for the characters .* set it to \d+ or more"):
+    with pytest.raises(
+        SettingsError, match=r"text.vocabulary=9 is too small for the characters .* set it to \d+ or more"
+    ):
         trained("bpe", vocabulary=9)
     with pytest.raises(SettingsError, match="SentencePiece could not learn a vocabulary"):
         Tokenizers.train([], TextSettings())

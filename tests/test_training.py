@@ -262,7 +262,9 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(UserError, match=r"cannot write .*: No space left on device \(.* MB are needed; what was saved"):
+        with pytest.raises(
+            UserError, match=r"cannot write .*: No space left on device \(.* MB are needed; what was saved"
+        ):
             run(tmp_path / "r", quick_settings(training={"steps": 8}))
     found, complaints = checkpoint.latest(tmp_path / "r/training")
     assert found is not None
@@ -273,7 +275,9 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(tmp_path: Path, monkeypatch
 
 def test_everything_filtered_out(tmp_path: Path) -> None:
     settings = quick_settings(data={"max_tokens": 2})
-    with pytest.raises(UserError, match=r"every pair of the given pairs was left out \(0 of 150 pairs kept .*150 too long"):
+    with pytest.raises(
+        UserError, match=r"every pair of the given pairs was left out \(0 of 150 pairs kept .*150 too long"
+    ):
         run(tmp_path / "r", settings)
 
 

@@ -12,7 +12,18 @@ import transduce
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report
 
-NASTY = ["ich trinke ein bier", "", "  \t ", "\ufeff", "😀 👍🏽", "a\tb", "\x00\x01", "ich " * 4000, "abc" * 7000, "das ist gut"]
+NASTY = [
+    "ich trinke ein bier",
+    "",
+    "  \t ",
+    "\ufeff",
+    "😀 👍🏽",
+    "a\tb",
+    "\x00\x01",
+    "ich " * 4000,
+    "abc" * 7000,
+    "das ist gut",
+]
 
 
 def test_every_line_has_an_answer_and_a_status(model_folder: Path) -> None:
@@ -106,9 +117,13 @@ def test_training_from_pairs_in_memory(tmp_path: Path) -> None:
 
 
 def test_weights_can_be_chosen(model_folder: Path) -> None:
-    texts = {w: transduce.load(model_folder, weights=w).translate("ich schlafe").text for w in ("best", "last", "averaged")}
+    texts = {
+        w: transduce.load(model_folder, weights=w).translate("ich schlafe").text for w in ("best", "last", "averaged")
+    }
     assert len(texts) == 3
-    with pytest.raises(ModelError, match="holds no weights/worst.safetensors; weights that are there: best, last, averaged"):
+    with pytest.raises(
+        ModelError, match="holds no weights/worst.safetensors; weights that are there: best, last, averaged"
+    ):
         transduce.load(model_folder, weights="worst")
 
 
