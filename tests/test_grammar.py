@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from transduce.text import grammar, lexicon
+from transduce.text import grammar, lexicon, sentences
 from transduce.text.bundled import bundled, reserved
 from transduce.text.grammar import PRONOUNS, Clause, Subject, Thing, english, german
 
@@ -57,7 +57,7 @@ def test_the_same_for_the_same_seed_and_dev_and_test_for_any_size() -> None:
 def test_a_sentence_has_one_translation(corpus) -> None:
     rng, known = Random(5), {}
     for _ in range(30_000):
-        pair = grammar.sentence(rng)
+        pair = sentences.sentence(rng)
         assert known.setdefault(pair.source, pair.target) == pair.target
 
 

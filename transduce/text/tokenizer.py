@@ -98,8 +98,8 @@ class SubwordTokenizer:
         drawn: list[list[int]] = []
 
         def draw() -> None:
-            options = {"enable_sampling": True, "alpha": amount, "nbest_size": -1, "num_threads": 1}
-            drawn.extend(self._processor.encode(list(texts), **options))
+            encode = self._processor.encode
+            drawn.extend(encode(list(texts), enable_sampling=True, alpha=amount, nbest_size=-1, num_threads=1))
 
         sentencepiece.set_random_generator_seed(seed % 2**32)
         thread = threading.Thread(target=draw)
