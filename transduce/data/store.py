@@ -14,6 +14,8 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -156,9 +158,10 @@ def _tokenized(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -
         yield from (_tokenize(chunk, tokenizers, settings) for chunk in head)
         return
     workers = os.cpu_count() or 1
-    spawn = multiprocessing.get_context("spawn")  # fork would copy the threads' locks of the parent
+    # fork, where there is one, does not run the user's script again; workers touch neither torch nor a GPU
+    start = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     files, text = tokenizers.files(), tokenizers.settings
-    with ProcessPoolExecutor(workers, spawn, _start_worker, (files, text, settings)) as pool:
+    with ProcessPoolExecutor(workers, start, _start_worker, (files, text, settings)) as pool:
         pending: list[Future[_Chunk]] = []
         for chunk in itertools.chain(head, chunks):
             pending.append(pool.submit(_work, chunk))
@@ -179,6 +182,7 @@ _worker: tuple[Tokenizers, DataSettings]
 
 def _start_worker(files: dict[str, bytes], text: TextSettings, settings: DataSettings) -> None:
     global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     _worker = (Tokenizers.from_files(files, text), settings)
 
 

@@ -113,11 +113,8 @@ def noun_phrase(rng: Random, noun: Noun, case: str, determiners: Sequence[str], 
     determiner = rng.choice(determiners)
     number = "plural" if determiner in ("number", "plural", "kein plural") else "singular"
     gender = "p" if number == "plural" else noun.gender
-    adjective = (
-        rng.choice(fitting_adjectives(noun))
-        if fitting_adjectives(noun) and rng.random() < describe and determiner != "bare"
-        else None
-    )
+    adjectives = [] if determiner == "bare" else fitting_adjectives(noun)
+    adjective = rng.choice(adjectives) if adjectives and rng.random() < describe else None
     english_noun = noun.english_plural if number == "plural" else noun.english
     english = f"{adjective.english} {english_noun}" if adjective else str(english_noun)
     weak = "mixed"

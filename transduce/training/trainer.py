@@ -95,6 +95,7 @@ class Trainer:
         wanted = settings.training.precision
         self.bfloat16 = bf16 if wanted == "auto" else wanted == "bfloat16"
         self.progress = Progress()
+        self.saved_step = 0  # of the newest checkpoint
         self.metrics = Metrics(run / "metrics.jsonl")
         self.batches_an_epoch = len(train.plan(0))
         self.started = time.monotonic()
@@ -115,7 +116,7 @@ class Trainer:
                 if self.progress.step % self.settings.training.validate_every == 0:
                     self._validate_and_save()
                 self._stop_if_asked(request)
-        if self.progress.step % self.settings.training.validate_every:
+        if self.progress.step != self.saved_step:
             self._validate_and_save()
         return self._conclude(reason)
 
@@ -169,6 +170,7 @@ class Trainer:
         if found is not None:
             self.progress = checkpoint.resume(found, self.model, self.optimizer)
             self.report.say(f"going on from step {self.progress.step:,}")
+            self.saved_step = self.progress.step
         self.metrics.forget_after(self.progress.step)
 
     def _groups(self) -> Iterator[tuple[int, int, list[Batch]]]:
@@ -215,11 +217,12 @@ class Trainer:
         self.progress.seconds = self._seconds()
         folder = self.run_folder / "training"
         checkpoint.save(folder, self.model, self.optimizer, self.progress, t.keep, t.average)
+        self.saved_step = self.progress.step
 
     def _stop_if_asked(self, request: StopRequest) -> None:
         if request.signal is None:
             return
-        if self.progress.step % self.settings.training.validate_every:
+        if self.progress.step != self.saved_step:
             self._save()
         run, step = self.run_folder, self.progress.step
         raise Stopped(
