@@ -112,7 +112,7 @@ def test_holding_out_takes_every_pair_once() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizers() -> Tokenizers:
-    return Tokenizers.train(bundled_pairs(), TextSettings(vocabulary=300))
+    return Tokenizers.train(bundled_pairs(), TextSettings(vocabulary=300, coverage=1.0))
 
 
 def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> None:
