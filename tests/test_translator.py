@@ -173,5 +173,5 @@ def test_a_device_that_is_not_there(model_folder: Path) -> None:
 
     if torch.backends.mps.is_available():
         pytest.skip("this machine has mps")
-    with pytest.raises(SettingsError, match="device mps is not available on this machine; there is: cpu"):
+    with pytest.raises(SettingsError, match="device mps is not available on this machine; there is: auto, cpu"):
         transduce.load(model_folder, device="mps")

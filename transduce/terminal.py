@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from transduce.report import Progress, Report
@@ -30,14 +30,11 @@ class Terminal(Report):
         if not self.console.is_terminal:
             yield _Lines(self, title, total)
             return
-        columns = [TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}")]
-        with RichProgress(
-            *columns,
-            TimeElapsedColumn(),
-            *([TimeRemainingColumn()] if total else []),
-            console=self.console,
-            transient=True,
-        ) as shown:
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(bar_width=24)]
+        columns += [TextColumn("{task.fields[facts]}"), TimeElapsedColumn()]
+        if total:
+            columns += [TextColumn("left"), TimeRemainingColumn()]
+        with RichProgress(*columns, console=self.console, transient=True) as shown:
             yield _Bar(shown, title, total)
 
 

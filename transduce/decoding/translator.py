@@ -18,6 +18,7 @@ from transduce.models import folder
 from transduce.models.folder import Loaded
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.device import choose_device
+from transduce.report import Progress
 from transduce.text.tokenizer import BEGIN, END, Tokenizers, normalise
 
 CHUNK = 4096  # lines read ahead, sorted by length and translated before the next are read
@@ -92,13 +93,16 @@ class Translator:
             return next(self.stream([text], n_best))
         return list(self.stream(text, n_best))
 
-    def stream(self, lines: Iterable[str], n_best: int = 1, chunk: int = CHUNK) -> Iterator[Translation]:
+    def stream(
+        self, lines: Iterable[str], n_best: int = 1, chunk: int = CHUNK, progress: Progress | None = None
+    ) -> Iterator[Translation]:
         """One translation for each line, in order, in memory that does not grow with their number."""
         if not 1 <= n_best <= self.search.beam:
             raise SettingsError(f"n_best={n_best} must be between 1 and the beam, search.beam={self.search.beam}")
-        remaining = iter(lines)
+        remaining, done = iter(lines), 0
         while read := list(itertools.islice(remaining, chunk)):
-            yield from self._translate_chunk(read, n_best)
+            yield from self._translate_chunk(read, n_best, progress or Progress(), done)
+            done += len(read)
 
     def score(self, pairs: Iterable[tuple[str, str]], chunk: int = CHUNK) -> Iterator[Score]:
         """The log-probability of each target given its source, in order."""
@@ -108,7 +112,7 @@ class Translator:
 
     # ---- translating -------------------------------------------------------------------------------------------
 
-    def _translate_chunk(self, lines: Sequence[str], n_best: int) -> list[Translation]:
+    def _translate_chunk(self, lines: Sequence[str], n_best: int, progress: Progress, done: int) -> list[Translation]:
         texts = [normalise(line) for line in lines]
         sources = self.tokenizers.source.encode(texts)
         longest = self.settings.model.max_positions - 1  # END takes a place
@@ -119,6 +123,8 @@ class Translator:
         for batch in self._batches(filled, [len(ids) + 1 for ids in sources], self.search.beam):
             for i, hypotheses in zip(batch, self._search([sources[i] for i in batch], n_best), strict=True):
                 results[i] = hypotheses
+            done += len(batch)
+            progress.update(done, lines=f"{done:,}")
         return [self._finish(*parts) for parts in zip(lines, results, cut, strict=True)]
 
     def _search(self, sources: list[list[int]], n_best: int) -> list[list[Hypothesis]]:

@@ -12,7 +12,7 @@ def choose_device(wanted: str) -> str:
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if wanted == "auto":
         return next(name for name in ("cuda", "mps", "cpu") if there[name])
-    if not there[wanted]:
+    if not there.get(wanted):
         have = ", ".join(name for name, yes in there.items() if yes)
-        raise SettingsError(f"device {wanted} is not available on this machine; there is: {have}")
+        raise SettingsError(f"device {wanted} is not available on this machine; there is: auto, {have}")
     return wanted

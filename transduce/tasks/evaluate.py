@@ -64,12 +64,8 @@ def evaluate(
             return list(read_lines(of))
         own_weights = weights if of == model else None
         translator = Translator.load(of, device, own_weights, beam=beam, length_penalty=length_penalty)
-        found = []
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
-            for t in translator.stream(pair.source for pair in pairs):
-                found.append(t.text)
-                bar.update(len(found))
-        return found
+            return [t.text for t in translator.stream((pair.source for pair in pairs), progress=bar)]
 
     if tokenize is None:
         settings = config.compose(config.read(model / "config.yaml")) if (model / "config.yaml").exists() else None

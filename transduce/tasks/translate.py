@@ -61,23 +61,24 @@ def translate(
 
     translator = Translator.load(model, device, weights, beam=beam, length_penalty=length_penalty)
     at_keyboard = not files and sys.stdin.isatty()
-    found = translator.stream(_input_lines(files), n_best, chunk=1 if at_keyboard else CHUNK)
+
+    def found() -> Iterator[Translation]:
+        with report.progress("translate") as bar:
+            yield from translator.stream(_input_lines(files), n_best, 1 if at_keyboard else CHUNK, bar)
+
     limit = translator.settings.model.max_positions - 1
-    return deliver(_lines_of(_watched(found, limit, report), n_best, json), output, report)
+    return deliver(_lines_of(_watched(found(), limit, report), n_best, json), output, report)
 
 
 def _watched(found: Iterable[Translation], limit: int, report: Report) -> Iterator[Translation]:
     """The same translations; at the end, which lines the reader should know about."""
     noticed: dict[str, list[int]] = {"truncated": [], "length": []}
     counts = dict.fromkeys(noticed, 0)
-    with report.progress("translate") as bar:
-        for number, t in enumerate(found, 1):
-            if t.status in noticed:
-                counts[t.status] += 1
-                noticed[t.status] = [*noticed[t.status], number][:SHOWN]
-            if number % 100 == 0:
-                bar.update(number, lines=f"{number:,}")
-            yield t
+    for number, t in enumerate(found, 1):
+        if t.status in noticed:
+            counts[t.status] += 1
+            noticed[t.status] = [*noticed[t.status], number][:SHOWN]
+        yield t
     meaning = {
         "truncated": f"had more than {limit} tokens and were cut",
         "length": "reached the length limit of the output",
