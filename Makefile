@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each sets up .venv by itself, and again only when the pins change.
 PYTHON ?= python3
 BIN := .venv/bin
-# threads per test worker: the workers share the cores
+# test workers, of one thread each
 WORKERS ?= 2
 
 .PHONY: demo test lint clean

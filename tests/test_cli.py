@@ -176,7 +176,11 @@ def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: P
     assert "did you mean tiny" in refused(capfd, "train", run, "--preset", "tinny")
     assert "Did you mean --source?" in refused(capfd, "train", run, "--sorce", "x")
     assert 'Did you mean "train"?' in refused(capfd, "trian")
-    assert "is a setting of transduce train" in refused(capfd, "translate", model_folder, "--model.layers", "3")
+    assert "a trained model takes --search.key flags only" in refused(
+        capfd, "translate", model_folder, "--model.layers", "3", __file__
+    )
+    assert "is a setting of training" in refused(capfd, "presets", "--model.layers", "3")
+    assert "device gpu is not available" in refused(capfd, "translate", model_folder, __file__, "--device", "gpu")
     assert "requires an argument" in refused(capfd, "train")
     assert "--source is missing" in refused(capfd, "train", run, "--target", "x")
     assert "--valid-target is given without" in refused(
@@ -208,7 +212,47 @@ def test_wrong_files(
         capfd, "translate", model_folder, files[0], "-o", tmp_path / "none" / "out.txt"
     )
     assert "cannot write" in refused(capfd, "translate", model_folder, files[0], "-o", tmp_path)
+    assert "is an input and cannot be the output too" in refused(
+        capfd, "translate", model_folder, files[0], "-o", files[0]
+    )
+    (tmp_path / "old").write_text("kept")
+    assert "there is no file" in refused(
+        capfd, "translate", model_folder, files[0], tmp_path / "x", "-o", tmp_path / "old"
+    )
+    assert "n_best=9" in refused(capfd, "translate", model_folder, files[0], "--n-best", "9", "-o", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "kept"
+    (tmp_path / "wrong.yaml").write_text("data: 5")
+    assert "data is a section" in refused(capfd, "train", tmp_path / "r3", "--config", tmp_path / "wrong.yaml")
     assert "cannot write the corpus" in refused(capfd, "corpus", files[0] / "x", "--train", "5")
+
+
+def test_closed_and_full_streams(model_folder: Path) -> None:
+    def shell(words: str) -> tuple[int, str]:
+        command = f"{sys.executable} -m transduce {words}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stderr
+
+    code, said = shell(f"translate {model_folder} <&-")
+    assert code == 2
+    assert "standard input is closed; name a file" in said
+    assert shell("settings >&-")[0] == 0
+    code, said = shell("settings > /dev/full")
+    assert code == 2
+    assert "No space left on device: standard output" in said
+
+
+def test_output_is_utf8_in_any_locale(model_folder: Path) -> None:
+    command = [sys.executable, "-m", "transduce", "translate", str(model_folder), "--json"]
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, input="möchte 我\n".encode(), capture_output=True, env=plain, check=False)
+    assert json.loads(done.stdout.decode("utf-8"))["source"] == "möchte 我"
+
+
+def test_search_settings_are_flags_of_using_a_model(model_folder: Path) -> None:
+    done = transduce("translate", model_folder, "--search.extra", "1", "--json", text="ich schlafe\n")
+    record = json.loads(done.stdout)
+    assert len(record["candidates"][0]["tokens"]) <= 2 + len("ich schlafe")
 
 
 def test_bad_bytes_on_a_pipe(model_folder: Path) -> None:

@@ -71,11 +71,12 @@ COMPLAINTS = [
     ({"text": {"coverage": 0}}, "text.coverage=0.0 must be above 0 and at most 1"),
     ({"model": {"max_positions": 10}}, "data.max_tokens=256 must not exceed model.max_positions=10"),
     ({"data": {"max_ratio": 0.5}}, "data.max_ratio=0.5 must be at least 1"),
-    ({"data": {"hold_out": -1}}, "data.hold_out and training.bleu_lines must be at least 0"),
+    ({"data": {"hold_out": -1}}, "data.hold_out=-1 must be at least 0"),
+    ({"training": {"seed": "1e30"}}, "training.seed=1e30 must be a whole number"),
     ({"batch": {"layout": "packed", "tokens": 100}}, "batch.row=128 must not exceed batch.tokens=100"),
     ({"optimizer": {"schedule": "cosine"}, "training": {"steps": None, "epochs": 1}}, "cosine needs training.steps"),
     ({"training": {"steps": "none"}}, "one of training.steps, training.epochs and training.minutes must be set"),
-    ({"search": {"extra": -1}}, "search.length_penalty, search.extra and optimizer.weight_decay must be at least 0"),
+    ({"search": {"extra": -1, "length_penalty": -2}}, "search.length_penalty=-2.0 must be at least 0; search.extra=-1"),
 ]
 
 
@@ -103,7 +104,7 @@ def test_bad_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("- 1\n")
     with pytest.raises(SettingsError, match="must hold sections such as 'model:', not a list"):
         config.read(tmp_path / "c.yaml")
-    (tmp_path / "d.yaml").write_text("")
+    (tmp_path / "d.yaml").write_text("model:\n  # nothing yet\n")
     assert compose(config.read(tmp_path / "d.yaml")) == Settings()
 
 

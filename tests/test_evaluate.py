@@ -31,6 +31,10 @@ def test_a_real_difference_is_told_from_none() -> None:
     assert better["BLEU"]["p"] < 0.05
     same = evaluate.compare(GOOD, GOOD[:-1] + [REFERENCES[-1]], REFERENCES, samples=200)
     assert same["BLEU"]["p"] > 0.05
+    identical = evaluate.compare(GOOD, GOOD, REFERENCES, samples=50)
+    assert {name: row["p"] for name, row in identical.items()} == {"BLEU": 1.0, "chrF": 1.0, "TER": 1.0}
+    with pytest.raises(SettingsError, match="samples=0 must be at least 1"):
+        evaluate.compare(GOOD, GOOD, REFERENCES, samples=0)
 
 
 def test_complaints() -> None:
@@ -40,3 +44,5 @@ def test_complaints() -> None:
         evaluate.evaluate([], [])
     with pytest.raises(SettingsError, match="unknown BLEU tokenizer 14a; there are: .*13a"):
         evaluate.metrics("14a")
+    with pytest.raises(SettingsError, match="BLEU tokenizer ja-mecab cannot be used here"):
+        evaluate.metrics("ja-mecab")

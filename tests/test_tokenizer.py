@@ -78,7 +78,7 @@ def test_sampling_varies_by_seed_and_only_by_seed(kind: str) -> None:
 def test_normalisation_changes_little() -> None:
     assert normalise(" a\t b\u00a0c\u3000d ") == "a b c d"
     assert normalise("u\u0308ber") == "über"
-    assert normalise("\ufeffx\x00y\u200bz") == "xyz"
+    assert normalise("\ufeffx\x00y\u200bz\ud800") == "xyz"
     assert normalise("Ａ１，。“”…") == "Ａ１，。“”…"
     assert normalise("👩\u200d👩\u200d👧") == "👩\u200d👩\u200d👧"
     assert normalise(" \n\t\ufeff") == ""

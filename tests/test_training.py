@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
         settings = quick_settings(model=model, batch=batch, training={"steps": 1, "epochs": None})
         run(tmp_path / name, settings, pairs=20)
         found[name] = weights(tmp_path / name / "weights" / "last.safetensors")
-    used = [json.loads((tmp_path / name / "training/step-1/progress.json").read_text()) for name in found]
+    used = [json.loads((tmp_path / name / "training/step-1/standing.json").read_text()) for name in found]
     assert used[0]["target_tokens"] == used[1]["target_tokens"]
     assert (used[0]["batch"], used[1]["batch"]) == (4, 1)
     for name, weight in found["small"].items():
@@ -160,10 +161,12 @@ def test_the_best_weights_become_the_model(tmp_path: Path) -> None:
 
 
 def test_without_validation_the_last_weights_are_the_model(tmp_path: Path) -> None:
-    settings = quick_settings(data={"hold_out": 0}, training={"steps": 2})
+    settings = quick_settings(data={"hold_out": 0}, training={"steps": 6, "validate_every": 2})
+    with pytest.raises(Stopped):
+        fit(tmp_path / "r", ListCorpus(bundled_pairs(30)), None, settings, Kill(signal.SIGINT))
+    folder.load(tmp_path / "r")  # a model from the first checkpoint on
     outcome = fit(tmp_path / "r", ListCorpus(bundled_pairs(30)), None, settings)
     assert outcome.chosen == "last"
-    folder.load(tmp_path / "r")
 
 
 # ---- resuming
@@ -190,17 +193,89 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
     assert losses("straight") == losses("halves")
 
 
-def test_damaged_checkpoints_are_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_written_again(tmp_path: Path) -> None:
     run(tmp_path / "r", quick_settings())
-    good, _ = checkpoint.latest(tmp_path / "r/training")
-    assert good is not None
-    assert good.name == "step-8"
-    (good / "optimizer.safetensors").write_bytes(b"x")
+    straight = (tmp_path / "r/training/step-8/model.safetensors").read_bytes()
+    (tmp_path / "r/training/step-8/model.safetensors").write_bytes(b"x")  # its hard link in weights/ too
     (tmp_path / "r/training/step-99.part").mkdir()
     found, complaints = checkpoint.latest(tmp_path / "r/training")
     assert found is not None
     assert found.name == "step-4"
-    assert "optimizer.safetensors was cut short or altered" in complaints[0]
+    assert "model.safetensors was cut short or altered" in complaints[0]
+    assert run(tmp_path / "r", quick_settings()).step == 8
+    assert (tmp_path / "r/training/step-8/model.safetensors").read_bytes() == straight
+
+
+def test_damaged_weights_are_left_out_of_the_average(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings(training={"steps": 6, "validate_every": 2}))
+    kept = tmp_path / "r/training/weights"
+    (kept / "step-2.safetensors").write_bytes(b"x")
+    mean = checkpoint.averaged(tmp_path / "r/training")
+    assert mean is not None
+    name = "encoder.0.feed_forward.inner.weight"
+    expected = (weights(kept / "step-4.safetensors")[name] + weights(kept / "step-6.safetensors")[name]) / 2
+    torch.testing.assert_close(mean[name], expected)
+
+
+def test_a_stop_does_not_change_the_average(tmp_path: Path) -> None:
+    run(tmp_path / "straight", quick_settings())
+    with pytest.raises(Stopped):
+        run(tmp_path / "stopped", quick_settings(), report=Kill(signal.SIGINT))
+    run(tmp_path / "stopped", quick_settings())
+    one, two = ((tmp_path / name / "weights/averaged.safetensors").read_bytes() for name in ("straight", "stopped"))
+    assert one == two
+
+
+def test_other_text_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings())
+    with pytest.raises(UserError, match="r was trained on other text, or with other filters, than is given now"):
+        run(tmp_path / "r", quick_settings(training={"steps": 9}), pairs=140)
+
+
+def test_a_model_without_checkpoint_is_not_written_over(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings())
+    shutil.rmtree(tmp_path / "r/training")
+    with pytest.raises(
+        ModelError, match="holds a model but no checkpoint to go on from, and training would replace it"
+    ):
+        run(tmp_path / "r", quick_settings())
+
+
+def test_a_finished_run_restores_its_model(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings())
+    whole = (tmp_path / "r/model.safetensors").read_bytes()
+    (tmp_path / "r/model.safetensors").unlink()
+    run(tmp_path / "r", quick_settings())
+    assert (tmp_path / "r/model.safetensors").read_bytes() == whole
+    folder.load(tmp_path / "r")
+
+
+def test_a_damaged_tokenizer_is_not_blessed(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings(text={"tokenizer": "words"}))
+    with (tmp_path / "r/tokenizer.txt").open("a") as stream:
+        stream.write("\nmore")
+    with pytest.raises(ModelError, match=r"tokenizer.txt was cut short or altered"):
+        run(tmp_path / "r", quick_settings(text={"tokenizer": "words"}))
+
+
+def test_better_is_by_bleu_then_by_loss() -> None:
+    v = trainer.Validation
+    assert v(1.0, 5.0).better_than(None)
+    assert v(2.0, 6.0).better_than(v(1.0, 5.0))
+    assert v(0.9, 5.0).better_than(v(1.0, 5.0))
+    assert not v(1.0, 5.0).better_than(v(1.0, 5.0))
+    assert v(0.9, None).better_than(v(1.0, 5.0))
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings())
+    with pytest.raises(
+        UserError, match=r"the loss is no longer a number at step .*; go on from the checkpoint of step 8"
+    ):
+        run(tmp_path / "r", quick_settings(training={"steps": 50}, optimizer={"rate": 1e30}))
+    found, _ = checkpoint.latest(tmp_path / "r/training")
+    assert found is not None
+    assert all(weight.isfinite().all() for weight in weights(found / "model.safetensors").values())
 
 
 def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
@@ -208,6 +283,7 @@ def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
 
     run(tmp_path / "r", quick_settings(training={"steps": 2}))
     assert resolve(tmp_path / "r", None, None, {"training": {"steps": 5}}).training.steps == 5
+    assert resolve(tmp_path / "r", None, None, {"data": {"source": "moved.de"}}).data.source == "moved.de"
     with pytest.raises(SettingsError, match=r"was started with model.layers=1 and cannot go on with 3; leave the"):
         resolve(tmp_path / "r", None, None, {"model": {"layers": 3}})
     (tmp_path / "other").mkdir()
@@ -279,6 +355,7 @@ def test_everything_filtered_out(tmp_path: Path) -> None:
         UserError, match=r"every pair of the given pairs was left out \(0 of 150 pairs kept .*150 too long"
     ):
         run(tmp_path / "r", settings)
+    assert run(tmp_path / "r", quick_settings()).step == 8  # nothing is frozen before there is a checkpoint
 
 
 # ---- what is watched
@@ -301,8 +378,11 @@ def test_metrics_and_curve(tmp_path: Path) -> None:
     assert len(metrics.read(tmp_path / "r/metrics.jsonl")) == len(records)
     with pytest.raises(UserError, match="has no metrics.jsonl: nothing has been trained there yet"):
         learning_curve(tmp_path, tmp_path / "x.png")
-    with pytest.raises(UserError, match="cannot write the picture"):
+    with pytest.raises(UserError, match="cannot draw .*x.nothing: end its name in .png, .svg or .pdf"):
         learning_curve(tmp_path / "r", tmp_path / "x.nothing")
+    (tmp_path / "r/metrics.jsonl").write_bytes(b'5\n{"step": 1}\n\xff')
+    with pytest.raises(UserError, match="metrics.jsonl is empty: nothing has been trained there yet"):
+        learning_curve(tmp_path / "r", tmp_path / "x.png")
 
 
 def test_a_checkpoint_of_another_shape(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_training_from_pairs_in_memory(tmp_path: Path) -> None:
     model = transduce.train(
         tmp_path / "r",
         bundled_pairs(100),
+        preset="tiny",
         report=Report(),
         model={"layers": 1, "d_model": 32, "heads": 2, "d_ff": 32},
         text={"vocabulary": 200},
@@ -121,9 +122,7 @@ def test_weights_can_be_chosen(model_folder: Path) -> None:
         w: transduce.load(model_folder, weights=w).translate("ich schlafe").text for w in ("best", "last", "averaged")
     }
     assert len(texts) == 3
-    with pytest.raises(
-        ModelError, match="holds no weights/worst.safetensors; weights that are there: best, last, averaged"
-    ):
+    with pytest.raises(ModelError, match="holds no worst weights; there are: best, last, averaged"):
         transduce.load(model_folder, weights="worst")
 
 
@@ -145,7 +144,7 @@ def test_damage_is_named(copy: Path) -> None:
             transduce.load(copy)
     weights.unlink()
     (copy / "tokenizer.model").write_bytes(b"x")
-    with pytest.raises(ModelError, match="tokenizer.model was cut short or altered, .*model.safetensors is missing|mo"):
+    with pytest.raises(ModelError, match="model.safetensors is missing, tokenizer.model was cut short or altered"):
         transduce.load(copy)
 
 
@@ -154,6 +153,9 @@ def test_folders_that_are_no_model(copy: Path, tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="there is no folder .*nowhere"):
         transduce.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="file is a file, not a model folder"):
+        transduce.load(tmp_path / "file")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"empty is not a model folder: it has no manifest.json"):
         transduce.load(tmp_path / "empty")

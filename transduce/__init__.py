@@ -29,7 +29,7 @@ def train(
     run: str | Path,
     pairs: Sequence[tuple[str, str]],
     valid_pairs: Sequence[tuple[str, str]] | None = None,
-    preset: str = "tiny",
+    preset: str = "small",
     report: Report | None = None,
     **settings: dict[str, Any],
 ) -> Translator:

@@ -1,7 +1,8 @@
-"""The command table. Only this file prints, parses or exits; a command is a function in tasks.py."""
+"""The command table. Only this file prints, parses or exits; a command is a function in tasks/."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -47,6 +48,10 @@ def _example(function: Callable[..., Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and give its exit code: 0 done, 1 our failure, 2 wrong input, 130 and 143 stopped."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (closed by whoever started us)
     terminal = Terminal()
     try:
         words, settings = split_settings(sys.argv[1:] if arguments is None else arguments)
@@ -57,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             bound.arguments["settings"] = settings
         elif settings:
             name = next(f"{section}.{key}" for section, keys in settings.items() for key in keys)
-            raise UserError(f"--{name} is a setting of transduce train; this command has its own flags, see --help")
+            raise UserError(f"--{name} is a setting of training; this command has its own flags, see --help")
         show(command(*bound.args, **bound.kwargs))
         sys.stdout.flush()
         return 0
@@ -73,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader has left (| head). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
     except KeyboardInterrupt:
         return _complain(terminal, "interrupted", 128 + signal.SIGINT)
 
@@ -108,7 +115,8 @@ def show(result: Any) -> None:
 
 
 def _complain(terminal: Terminal, message: str, code: int) -> int:
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     terminal.console.print(f"transduce: {message}", markup=False)
     return code
 

@@ -7,6 +7,7 @@ key, a wrong type and an impossible combination are refused before any work star
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ import yaml
 from transduce.errors import SettingsError, did_you_mean
 
 T = TypeVar("T")
+LARGEST = 2**31  # of whole numbers, so that a slip of the finger is not taken for a size
 
 
 def setting(default: T, help: str) -> T:
@@ -232,7 +234,7 @@ def write(settings: Settings) -> str:
 def check(settings: Settings) -> None:
     """Raise one SettingsError that names every impossible value or combination."""
     m, t, b, o = settings.model, settings.text, settings.batch, settings.optimizer
-    tr, s = settings.training, settings.search
+    tr = settings.training
     wrong = [
         f"{name}={value} must be at least 1"
         for name, value in flat(settings).items()
@@ -247,6 +249,11 @@ def check(settings: Settings) -> None:
         f"{name}={value} must be above 0"
         for name, value in flat(settings).items()
         if name in _ABOVE_ZERO and value is not None and not value > 0
+    ]
+    wrong += [
+        f"{name}={value} must be at least 0"
+        for name, value in flat(settings).items()
+        if name in _NOT_NEGATIVE and value is not None and value < 0
     ]
     if not wrong and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
         wrong.append(f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}")
@@ -268,16 +275,12 @@ def check(settings: Settings) -> None:
         )
     if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
         wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
-    if settings.data.hold_out < 0 or tr.bleu_lines < 0:
-        wrong.append("data.hold_out and training.bleu_lines must be at least 0")
     if b.layout == "packed" and b.row > b.tokens:
         wrong.append(f"batch.row={b.row} must not exceed batch.tokens={b.tokens}")
     if o.schedule == "cosine" and tr.steps is None:
         wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")
     if tr.steps is None and tr.epochs is None and tr.minutes is None:
         wrong.append("one of training.steps, training.epochs and training.minutes must be set")
-    if s.length_penalty < 0 or s.extra < 0 or o.weight_decay < 0:
-        wrong.append("search.length_penalty, search.extra and optimizer.weight_decay must be at least 0")
     if wrong:
         raise SettingsError("; ".join(wrong))
 
@@ -292,6 +295,10 @@ _FRACTIONS = {
     *("model.dropout", "model.embedding_dropout", "model.residual_dropout", "model.attention_dropout"),
     *("model.feed_forward_dropout", "training.label_smoothing", "text.sampling", "optimizer.beta1", "optimizer.beta2"),
 }
+_NOT_NEGATIVE = {
+    *("data.hold_out", "training.bleu_lines", "training.seed", "optimizer.weight_decay"),
+    *("search.length_penalty", "search.extra"),
+}
 _ABOVE_ZERO = {"model.eps", "optimizer.eps", "optimizer.factor", "optimizer.rate", "optimizer.clip", "training.minutes"}
 
 
@@ -300,6 +307,8 @@ def _names(layer: Overrides) -> Iterator[tuple[str, Any]]:
     for section, keys in layer.items():
         if isinstance(keys, Mapping):
             yield from ((f"{section}.{key}", value) for key, value in keys.items())
+        elif section in sections and keys is None:
+            continue  # a section of a file with nothing in it
         elif section in sections:
             raise SettingsError(
                 f"{section} is a section: write {section}.key with one of its keys, not {section}={keys}"
@@ -331,8 +340,10 @@ def _convert(entry: Entry, value: Any) -> Any:
                 number = float(str(value).replace("_", ""))
             except ValueError:
                 continue
-            if number == number and abs(number) != float("inf") and (option is float or number == int(number)):
-                return option(number)
+            if option is float and math.isfinite(number):
+                return number
+            if option is int and math.isfinite(number) and number == int(number) and abs(number) < LARGEST:
+                return int(number)
     kind = " or ".join(describe_type(option) for option in options)
     raise SettingsError(f"{entry.name}={value} must be {kind}")
 

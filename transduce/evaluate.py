@@ -24,7 +24,10 @@ class Scored:
 def metrics(tokenize: str = "13a") -> dict[str, Any]:
     if tokenize not in BLEU.TOKENIZERS:
         raise SettingsError(f"unknown BLEU tokenizer {tokenize}; there are: {', '.join(BLEU.TOKENIZERS)}")
-    return {"BLEU": BLEU(tokenize=tokenize), "chrF": CHRF(), "TER": TER()}
+    try:
+        return {"BLEU": BLEU(tokenize=tokenize), "chrF": CHRF(), "TER": TER()}
+    except Exception as error:  # some tokenizers want a package or a download, and each says so in its own way
+        raise SettingsError(f"BLEU tokenizer {tokenize} cannot be used here: {error}") from error
 
 
 def evaluate(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Scored]:
@@ -54,16 +57,17 @@ def compare(
     """Paired bootstrap resampling: each score of both, and the probability p of the difference by chance."""
     _check(ours, references)
     _check(theirs, references)
+    if samples < 1:
+        raise SettingsError(f"samples={samples} must be at least 1")
     systems = [("theirs", list(theirs)), ("ours", list(ours))]
     test = PairedTest(systems, metrics(tokenize), [list(references)], test_type="bs", n_samples=samples)
     _, scores = test()
     result = {}
-    for name, (baseline, system) in ((n, s) for n, s in scores.items() if n != "System"):
-        result[name] = {
-            "ours": round(system.score, 4),
-            "theirs": round(baseline.score, 4),
-            "p": round(system.p_value, 4),
-        }
+    del scores["System"]  # the names; the rest is a row of two for each metric, in order
+    for name, (baseline, system) in zip(metrics(tokenize), scores.values(), strict=True):
+        same = system.score == baseline.score  # no difference is never a significant one
+        p = 1.0 if same else round(system.p_value, 4)
+        result[name] = {"ours": round(system.score, 4), "theirs": round(baseline.score, 4), "p": p}
     return result
 
 

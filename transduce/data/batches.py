@@ -58,6 +58,7 @@ class Batches:
         self.tokenizers = tokenizers
         self.seed = seed
         self.sampling = sampling
+        self._planned: tuple[int, list[Plan]] | None = None
         # + 1: the source ends with END, the target begins with BEGIN
         self.source_slots = store.source_lengths + 1
         self.target_slots = store.target_lengths + 1
@@ -69,9 +70,14 @@ class Batches:
             )
 
     def plan(self, epoch: int) -> list[Plan]:
-        """Which sentences every batch of an epoch holds."""
+        """Which sentences every batch of an epoch holds. The plan made last is kept."""
+        if self._planned is None or self._planned[0] != epoch:
+            self._planned = (epoch, self._make_plan(epoch))
+        return self._planned[1]
+
+    def _make_plan(self, epoch: int) -> list[Plan]:
         rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(len(self.store))
+        order = rng.permutation(len(self.store)).astype(np.int32)
         if self.settings.layout == "packed":
             return list(self._first_fit(order))
         batches = [batch for pool in self._pools(order) for batch in self._by_length(pool)]
@@ -115,7 +121,7 @@ class Batches:
             most = self.settings.tokens // longest[begin]
             slots = longest[begin : begin + most] * np.arange(1, len(longest[begin : begin + most]) + 1)
             rows = int(np.count_nonzero(slots <= self.settings.tokens))
-            yield np.column_stack([pool[begin : begin + rows], np.arange(rows)])
+            yield np.column_stack([pool[begin : begin + rows], np.arange(rows, dtype=np.int32)])
             begin += rows
 
     def _first_fit(self, order: np.ndarray) -> Iterator[Plan]:
@@ -127,13 +133,13 @@ class Batches:
             need = np.array([[self.source_slots[pair]], [self.target_slots[pair]]])
             fitting = np.flatnonzero((room[0] >= need[0]) & (room[1] >= need[1]))
             if not len(fitting):
-                yield np.array(plan)
+                yield np.array(plan, np.int32)
                 plan, room, fitting = [], np.full((2, height), self.settings.row), np.zeros(1, int)
             row = int(fitting[0])
             room[:, row] -= need[:, 0]
             plan.append((int(pair), row))
         if plan:
-            yield np.array(plan)
+            yield np.array(plan, np.int32)
 
     def assemble(self, plan: Plan, seed: int = 0) -> Batch:
         """Tensors of a plan; with subword sampling, of one random segmentation of its text."""
@@ -153,13 +159,13 @@ class Batches:
 
     def _sample(self, rows: list[list[list[int]]], tokenizer: Tokenizer, seed: int) -> list[list[list[int]]]:
         """Another segmentation of each sentence. One with unknown characters has no text to go back to and stays;
-        so does one that grew longer than any sentence of the store."""
+        so does one that grew out of all proportion: the batch's budget was planned without it."""
         texts = [tokenizer.decode(ids) for row in rows for ids in row]
         drawn = iter(tokenizer.sample(texts, self.sampling, seed))
-        longest = max(self.source_slots.max(), self.target_slots.max())
+        longest = min(2 * max(len(ids) for row in rows for ids in row), self.store.longest)
 
         def choose(ids: list[int], draw: list[int]) -> list[int]:
-            return ids if UNKNOWN in ids or len(draw) >= longest else draw
+            return ids if UNKNOWN in ids or len(draw) > longest else draw
 
         return [[choose(ids, next(drawn)) for ids in row] for row in rows]
 

@@ -72,6 +72,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
             yield from decode_lines(stream, str(path))
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path} is not a complete gzip file: {error}") from error
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class JsonLines:
             try:
                 record = json.loads(line)
                 pair = Pair(record["source"], record["target"])
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise DataError(f'{self.path}, line {number}: expected {{"source": "...", "target": "..."}}') from error
             if not isinstance(pair.source, str) or not isinstance(pair.target, str):
                 raise DataError(f"{self.path}, line {number}: source and target must be strings")
@@ -158,6 +160,9 @@ class JsonLines:
 
 def open_corpus(source: str, target: str | None) -> Corpus:
     """The corpus that a user names by one or two files."""
+    for path in (source, target):
+        if path is not None and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            raise DataError(f"{path} is a pipe, which can be read only once; write the text to a file first")
     bare = source.removesuffix(".gz")
     if target is None:
         if bare.endswith(".tsv"):
@@ -192,18 +197,18 @@ def normalised(corpus: Iterable[Pair]) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Every:
-    """Every k-th pair of a corpus, or all the others."""
+    """Every k-th pair of a corpus, or all but those."""
 
     corpus: Corpus
     k: int
-    others: bool = False
+    all_but: bool = False
 
     @property
     def name(self) -> str:
         return self.corpus.name
 
     def __iter__(self) -> Iterator[Pair]:
-        return (pair for i, pair in enumerate(self.corpus) if (i % self.k == 0) != self.others)
+        return (pair for i, pair in enumerate(self.corpus) if (i % self.k == 0) != self.all_but)
 
 
 def count(corpus: Corpus) -> int:
@@ -219,7 +224,8 @@ def hold_out(corpus: Corpus, pairs: int, wanted: int) -> tuple[Corpus, Corpus | 
     wanted = min(wanted, pairs // 20)
     if wanted == 0:
         return corpus, None
-    return Every(corpus, pairs // wanted, others=True), Every(corpus, pairs // wanted)
+    k = -(-pairs // wanted)  # rounded up, so that no more than wanted are taken
+    return Every(corpus, k, all_but=True), Every(corpus, k)
 
 
 @dataclass(frozen=True)

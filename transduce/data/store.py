@@ -1,9 +1,9 @@
 """Tokens on disk: a corpus is tokenized once, in parallel, and read through a memory map from then on.
 
-A store is a folder: `source.tokens` and `target.tokens` (all sentences end to end), `index.npy` (where each begins,
-its length and its line number), `store.json` (counts, and every dropped pair by reason). Its name is a hash of text,
-tokenizer and filters, so a store is reused exactly as long as it would be the same. Memory holds the lengths, 8 bytes
-a pair; the rest stays on disk.
+A store is a folder: `source.tokens` and `target.tokens` (all sentences end to end), `index` (where each begins, its
+length and its place in the corpus), `store.json` (sizes, counts, and every dropped pair by reason). Its name is a hash
+of text, tokenizer and filters, so a store is reused exactly as long as it would be the same. Tokens and index stay on
+disk; memory holds the lengths, and while training the plan of an epoch: some 30 bytes a pair.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from transduce.report import SILENT, Report
 from transduce.text.tokenizer import Tokenizers
 
 CHUNK = 10_000  # pairs handed to a worker at a time
-FORMAT = 1  # of the files; part of the hash
+FORMAT = 2  # of the files; part of the hash
 
-_COLUMNS = ("source begin", "source length", "target begin", "target length", "line")
+COLUMNS = 5  # of the index: source begin, source length, target begin, target length, place in the corpus
 REASONS = ("empty", "too long", "length ratio", "identical", "duplicate")
 
 
@@ -59,12 +59,16 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         facts = json.loads((folder / "store.json").read_text())
+        for name, size in facts["sizes"].items():
+            if (folder / name).stat().st_size != size:
+                raise ValueError(f"{name} is not {size} bytes long")
         self.counts = Counts(**facts["counts"])
-        self._index = np.load(folder / "index.npy", mmap_mode="r")  # columns as in _COLUMNS
+        self._index = _map(folder / "index", "int64").reshape(-1, COLUMNS)
         self._source = _map(folder / "source.tokens", facts["dtype"])
         self._target = _map(folder / "target.tokens", facts["dtype"])
         self.source_lengths = self._index[:, 1].astype(np.int32)
         self.target_lengths = self._index[:, 3].astype(np.int32)
+        self.longest = int(max(self.source_lengths.max(initial=0), self.target_lengths.max(initial=0)))
 
     def __len__(self) -> int:
         return len(self._index)
@@ -77,8 +81,8 @@ class Store:
         begin, length = self._index[i, 2:4]
         return self._target[begin : begin + length]
 
-    def line(self, i: int) -> int:
-        """The line of the text, from 1, that pair `i` came from."""
+    def place(self, i: int) -> int:
+        """Which pair of the corpus, from 1, pair `i` is; those that were left out count."""
         return int(self._index[i, 4])
 
 
@@ -102,52 +106,58 @@ def build(
 ) -> Store:
     """The store of this corpus in `cache`, made now or found from before."""
     folder = cache / _name(corpus, tokenizers, settings)
-    if (folder / "store.json").exists():
-        return Store(folder)
-    beside = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
     try:
+        return Store(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not there, or not whole
+    beside = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
         _write(beside, corpus, tokenizers, settings, report)
+        shutil.rmtree(folder, ignore_errors=True)
         os.replace(beside, folder)
+        return Store(folder)
     except OSError as error:
-        if not (folder / "store.json").exists():  # otherwise another process was faster
-            raise DataError(f"cannot write the token store {folder}: {error.strerror}") from error
+        raise DataError(f"cannot write the token store {folder}: {error.strerror}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return Store(folder)
 
 
 def _write(folder: Path, corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings, report: Report) -> None:
     wide = max(tokenizers.source.size, tokenizers.target.size) > np.iinfo(np.uint16).max
     dtype = np.dtype(np.uint32 if wide else np.uint16)
     dropped = dict.fromkeys(REASONS, 0)
-    indexes, hashes = [np.zeros((0, len(_COLUMNS)), np.int64)], [np.zeros(0, np.uint64)]
+    hashes = [np.zeros(0, np.uint64)]
     source_tokens = target_tokens = read = 0
     with (
         open(folder / "source.tokens", "wb") as source,
         open(folder / "target.tokens", "wb") as target,
+        open(folder / "index", "wb") as index,
         report.progress("tokenize") as progress,
     ):
         for chunk in _tokenized(corpus, tokenizers, settings):
             source.write(chunk.source.astype(dtype).tobytes())
             target.write(chunk.target.astype(dtype).tobytes())
-            indexes.append(chunk.places + [source_tokens, 0, target_tokens, 0, read])
-            hashes.append(chunk.hashes)
+            index.write((chunk.places + [source_tokens, 0, target_tokens, 0, read]).tobytes())
+            if settings.drop_duplicates:
+                hashes.append(chunk.hashes)
             source_tokens += len(chunk.source)
             target_tokens += len(chunk.target)
             read += chunk.read
             for reason, count in chunk.dropped.items():
                 dropped[reason] += count
             progress.update(read, lines=f"{read:,}")
-    index = np.concatenate(indexes)
+    places = _map(folder / "index", "int64").reshape(-1, COLUMNS)
     if settings.drop_duplicates:
         _, first = np.unique(np.concatenate(hashes), return_index=True)
-        dropped["duplicate"] = len(index) - len(first)
-        index = index[np.sort(first)]
-    counts = Counts(read, len(index), dropped, int(index[:, 1].sum()), int(index[:, 3].sum()))
-    np.save(folder / "index.npy", index)
-    (folder / "store.json").write_text(json.dumps({"dtype": dtype.name, "counts": asdict(counts)}, indent=1))
+        dropped["duplicate"] = len(places) - len(first)
+        places = places[np.sort(first)]
+        (folder / "index").write_bytes(places.tobytes())
+    counts = Counts(read, len(places), dropped, int(places[:, 1].sum()), int(places[:, 3].sum()))
+    sizes = {name: (folder / name).stat().st_size for name in ("source.tokens", "target.tokens", "index")}
+    facts = {"dtype": dtype.name, "sizes": sizes, "counts": asdict(counts)}
+    (folder / "store.json").write_text(json.dumps(facts, indent=1))
 
 
 def _tokenized(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> Iterator[_Chunk]:
@@ -157,7 +167,7 @@ def _tokenized(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -
     if len(head) < 2:
         yield from (_tokenize(chunk, tokenizers, settings) for chunk in head)
         return
-    workers = os.cpu_count() or 1
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # fork, where there is one, does not run the user's script again; workers touch neither torch nor a GPU
     start = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     files, text = tokenizers.files(), tokenizers.settings
@@ -234,7 +244,7 @@ def _name(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> str
     """A hash of everything the store depends on."""
     digest = hashlib.sha256()
     for source, target in corpus:
-        digest.update(f"{source}\t{target}\n".encode())
+        digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
     for content in tokenizers.files().values():
         digest.update(content)
     filters = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]

@@ -98,7 +98,8 @@ class Translator:
     ) -> Iterator[Translation]:
         """One translation for each line, in order, in memory that does not grow with their number."""
         if not 1 <= n_best <= self.search.beam:
-            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, search.beam={self.search.beam}")
+            beam = self.search.beam
+            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, search.beam={beam}; widen the beam")
         remaining, done = iter(lines), 0
         while read := list(itertools.islice(remaining, chunk)):
             yield from self._translate_chunk(read, n_best, progress or Progress(), done)
@@ -130,7 +131,7 @@ class Translator:
     def _search(self, sources: list[list[int]], n_best: int) -> list[list[Hypothesis]]:
         source = lay_out([[[*ids, END]] for ids in sources]).to(self.device)
         most = self.settings.model.max_positions
-        limits = [min(len(ids) + self.search.extra, most) for ids in sources]
+        limits = [min(len(ids) + self.search.extra + 1, most) for ids in sources]  # + 1: END
         self.model.eval()
         if self.search.beam == 1:
             return greedy(self.model, source, limits, self.search.length_penalty)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from transduce.errors import DataError
+from transduce.models.folder import write_file
 from transduce.training.metrics import read
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind readers too (Okabe and Ito)
@@ -19,6 +21,8 @@ def learning_curve(run: Path, output: Path) -> Path:
         raise DataError(f"{run} has no metrics.jsonl: nothing has been trained there yet")
     records = read(path)
     train = [r for r in records if r["kind"] == "train"]
+    if not records:
+        raise DataError(f"{path} is empty: nothing has been trained there yet")
     valid = [r for r in records if r["kind"] == "valid"]
     with_bleu = [r for r in valid if r["bleu"] is not None]
 
@@ -47,8 +51,10 @@ def learning_curve(run: Path, output: Path) -> Path:
     )
     for axis in (loss, bleu):
         axis.grid(alpha=0.3)
+    content = io.BytesIO()
     try:
-        figure.savefig(output, dpi=150)
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot write the picture {output}: {error}") from error
+        figure.savefig(content, dpi=150, format=output.suffix.removeprefix(".") or "png")
+    except ValueError as error:
+        raise DataError(f"cannot draw {output}: end its name in .png, .svg or .pdf") from error
+    write_file(output, content.getvalue())
     return output

@@ -9,10 +9,11 @@ manifest.json         sha256 of every file above, written last
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ class Loaded(NamedTuple):
     settings: Settings
 
 
-def create(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
+def new_model(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
     """A new model for these vocabularies, random weights."""
     return transformer.build(settings.model, tokenizers.source.size, tokenizers.target.size)
 
@@ -49,10 +50,16 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     """The model in a folder, checked against its manifest. `weights`: best, last or averaged instead of the usual."""
     folder = Path(folder)
     name = MODEL if weights is None else f"weights/{weights}.safetensors"
-    verify(folder, needed=name)
+    known = manifest(folder)
+    if MODEL not in known:
+        raise ModelError(f"{folder} is not a model folder: training has not saved a model yet")
+    if name not in known:
+        there = ", ".join(Path(known_name).stem for known_name in known if known_name.startswith("weights/"))
+        raise ModelError(f"{folder} holds no {weights} weights; there are: {there}")
+    verify(folder, [name, *(other for other in known if other != MODEL and not other.startswith("weights/"))])
     settings = config.compose(config.read(folder / "config.yaml"))
     tokenizers = Tokenizers.load(folder, settings.text)
-    model = create(settings, tokenizers)
+    model = new_model(settings, tokenizers)
     restore(model, read_tensors(folder / name), folder / name)
     return Loaded(model.to(device).eval(), tokenizers, settings)
 
@@ -89,58 +96,69 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 def write_file(path: Path, content: bytes) -> None:
     """All of it or nothing: written beside, flushed to the disk, renamed."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        need = f" ({len(content) / 1e6:.1f} MB are needed; what was saved before is untouched)"
-        raise UserError(f"cannot write {path}: {error.strerror}{need}") from error
+    _write_beside(path, content)
+    os.replace(_beside(path), path)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Add or replace files of a folder, then write its manifest."""
-    known = _manifest(folder) if (folder / MANIFEST).exists() else {}
-    for name, content in files.items():
-        write_file(folder / name, content)
-        known[name] = hashlib.sha256(content).hexdigest()
-    write_file(folder / MANIFEST, json.dumps({"sha256": known}, indent=1).encode())
+    """Add or replace files of a folder and its manifest: all are written beside, then renamed, the manifest last."""
+    known = manifest(folder) if (folder / MANIFEST).exists() else {}
+    known.update({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+    everything = {**files, MANIFEST: json.dumps({"sha256": known}, indent=1).encode()}
+    try:
+        for name, content in everything.items():
+            _write_beside(folder / name, content)
+    except UserError:
+        for name in everything:
+            _beside(folder / name).unlink(missing_ok=True)
+        raise
+    for name in everything:
+        os.replace(_beside(folder / name), folder / name)
 
 
-def verify(folder: Path, needed: str = MODEL) -> None:
-    """Raise a ModelError that names every file that is missing or not as it was written."""
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _write_beside(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(_beside(path), "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            _beside(path).unlink(missing_ok=True)
+        need = f"{len(content) / 1e6:.1f} MB are needed; what was saved before is untouched"
+        raise UserError(f"cannot write {path}: {error.strerror} ({need})") from error
+
+
+def manifest(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of a folder, by name."""
+    if folder.is_file():
+        raise ModelError(f"{folder} is a file, not a model folder")
     if not folder.is_dir():
         raise ModelError(f"there is no folder {folder}")
     if not (folder / MANIFEST).exists():
         raise ModelError(f"{folder} is not a model folder: it has no {MANIFEST}")
-    known = _manifest(folder)
-    if needed not in known and needed == MODEL:
-        raise ModelError(f"{folder} is not a model folder: training has not saved a model yet")
-    if needed not in known:
-        there = ", ".join(Path(name).stem for name in known if name.startswith("weights/")) or "none"
-        raise ModelError(f"{folder} holds no {needed}; weights that are there: {there}")
-    wrong = []
-    for name, sha256 in known.items():
-        if name.startswith("weights/") and name != needed:
-            continue  # not what is being loaded
-        if not (folder / name).exists():
-            wrong.append(f"{name} is missing")
-        elif _sha256(folder / name) != sha256:
-            wrong.append(f"{name} was cut short or altered")
-    if wrong:
-        raise ModelError(f"{folder} is damaged: {', '.join(wrong)}; copy the folder again or train anew")
-
-
-def _manifest(folder: Path) -> dict[str, str]:
     try:
         return dict(json.loads((folder / MANIFEST).read_text())["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{folder / MANIFEST} cannot be read; copy the folder again or train anew") from error
+
+
+def verify(folder: Path, names: Iterable[str]) -> None:
+    """Raise a ModelError that tells which of these files are missing or not as they were written."""
+    known = manifest(folder)
+    wrong = []
+    for name in names:
+        if not (folder / name).exists():
+            wrong.append(f"{name} is missing")
+        elif name not in known or _sha256(folder / name) != known[name]:
+            wrong.append(f"{name} was cut short or altered")
+    if wrong:
+        raise ModelError(f"{folder} is damaged: {', '.join(wrong)}; copy the folder again or train anew")
 
 
 def _sha256(path: Path) -> str:

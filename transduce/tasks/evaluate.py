@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce import config
 from transduce.report import SILENT
-from transduce.tasks import Hidden
+from transduce.tasks import Flags, Hidden, search_settings
 
 
 def evaluate(
@@ -23,6 +23,7 @@ def evaluate(
     samples: int = 1000,
     device: str = "auto",
     weights: str | None = None,
+    settings: Flags = None,
     report: Hidden = SILENT,
 ) -> dict[str, Any]:
     """Score a model's translations by BLEU, chrF and TER, with signatures; JSON on standard output.
@@ -59,23 +60,24 @@ def evaluate(
     pairs = list(TwoFiles(source, reference))
     references = [pair.target for pair in pairs]
 
-    def translations(of: Path) -> list[str]:
+    search = search_settings(settings, beam=beam, length_penalty=length_penalty)
+
+    def translations(of: Path, weights: str | None) -> list[str]:
         if of.is_file():
             return list(read_lines(of))
-        own_weights = weights if of == model else None
-        translator = Translator.load(of, device, own_weights, beam=beam, length_penalty=length_penalty)
+        translator = Translator.load(of, device, weights, **search)
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
             return [t.text for t in translator.stream((pair.source for pair in pairs), progress=bar)]
 
     if tokenize is None:
-        settings = config.compose(config.read(model / "config.yaml")) if (model / "config.yaml").exists() else None
-        tokenize = settings.training.bleu_tokenizer if settings else "13a"
+        stored = config.read(model / "config.yaml") if (model / "config.yaml").exists() else {}
+        tokenize = config.compose(stored).training.bleu_tokenizer
     scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
-    ours = translations(model)
+    ours = translations(model, weights)
     result: dict[str, Any] = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs)}
     result["scores"] = {name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize).items()}
     result["exact_match"] = round(scores.exact_match(ours, references), 4)
     if against is not None:
-        compared = scores.compare(ours, translations(against), references, tokenize, samples)
+        compared = scores.compare(ours, translations(against, None), references, tokenize, samples)
         result["against"] = {"other": str(against), "samples": samples, **compared}
     return result

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from transduce import config as configuration
 from transduce.config import Overrides, Settings
-from transduce.errors import DataError, SettingsError
+from transduce.errors import DataError, SettingsError, UserError
 from transduce.models import presets
 from transduce.report import SILENT, Report
-from transduce.tasks import Hidden
+from transduce.tasks import Flags, Hidden
 
 if TYPE_CHECKING:
     from transduce.data.corpus import Corpus
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from transduce.text.tokenizer import Tokenizers
     from transduce.training.trainer import Outcome
 
+# Files may lie elsewhere when a run goes on; that they hold the same text is checked by its hash.
+MAY_MOVE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
 ENOUGH_FOR_VOCABULARY = 1_000_000  # pairs; SentencePiece keeps its text in memory
 
 
@@ -35,7 +35,7 @@ def train(
     preset: str | None = None,
     config: Path | None = None,
     device: str | None = None,
-    settings: Annotated[Overrides | None, Parameter(parse=False)] = None,
+    settings: Flags = None,
     report: Hidden = SILENT,
 ) -> None:
     """Train a translator, or go on with a run that exists.
@@ -82,7 +82,7 @@ def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides
     if not stored.exists():
         if run.exists() and (not run.is_dir() or any(run.iterdir())):
             raise SettingsError(f"{run} exists and is not a run folder; choose another name")
-        own_text = "source" in flags.get("data", {}) or "source" in (file.get("data") or {})
+        own_text = configuration.compose(file, flags).data.source is not None
         base = presets.find(preset or ("small" if own_text else "tiny"))
         return configuration.compose(base.settings, file, flags)
     before = configuration.compose(configuration.read(stored))
@@ -90,12 +90,18 @@ def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides
     now = configuration.compose(*layers, file, flags, base=before)
     old, new = configuration.flat(before), configuration.flat(now)
     for name, value in new.items():
-        if name.startswith(("model.", "text.", "data.")) and value != old[name]:
+        frozen = name.startswith(("model.", "text.", "data.")) and name not in MAY_MOVE
+        if frozen and value != old[name] and _started(run):
             raise SettingsError(
                 f"{run} was started with {name}={old[name]} and cannot go on with {value}; "
                 f"leave the setting out, or choose another run folder"
             )
     return now
+
+
+def _started(run: Path) -> bool:
+    """Whether there is something to go on with; before that, every setting may still change."""
+    return any((run / "training").glob("step-*"))
 
 
 def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settings, report: Report = SILENT) -> Outcome:
@@ -127,19 +133,33 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
         valid_batches = Batches(valid_store, settings.batch, tokenizers, seed=0)
 
     torch.manual_seed(settings.training.seed)
-    model = folder.create(settings, tokenizers)
+    model = folder.new_model(settings, tokenizers)
     report.say(f"model of {sum(weight.numel() for weight in model.parameters()):,} weights on {device}")
     decode_bleu = _validation_bleu(validation, tokenizers, settings, device)
     trainer = Trainer(run, model, settings, batches, valid_batches, decode_bleu, device, report)
+    report.say(_limits(settings))
     try:
         outcome = trainer.run()
     finally:
-        if (run / "metrics.jsonl").exists():
+        try:
             learning_curve(run, run / "curve.png")
+        except UserError as error:
+            report.warn(str(error))  # a picture is not worth a run
     bleu = "" if outcome.bleu is None else f", validation BLEU {outcome.bleu:.1f}"
     report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
     report.say(f"the {outcome.chosen} weights are the model in {run}{bleu}; learning curve: {run / 'curve.png'}")
     return outcome
+
+
+def _limits(settings: Settings) -> str:
+    """When training will stop, in words; and a word on a schedule that cannot unfold before that."""
+    t, warmup = settings.training, settings.optimizer.warmup
+    limits = [f"{t.steps:,} steps"] if t.steps else []
+    limits += [f"{t.epochs} epochs"] if t.epochs else []
+    limits += [f"{t.minutes:g} minutes"] if t.minutes else []
+    limits += [f"{t.patience} validations without a better one"] if t.patience else []
+    short = f"; optimizer.warmup={warmup} is longer than that" if t.steps and t.steps < warmup else ""
+    return f"training stops after {' or '.join(limits)}{', whichever comes first' if len(limits) > 1 else ''}{short}"
 
 
 def _corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]:
@@ -164,16 +184,19 @@ def _corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]
 def _tokenizers(run: Path, training: Corpus, pairs: int, settings: Settings, report: Report) -> Tokenizers:
     """Learned from the training text at a run's start, and kept in its folder with the settings."""
     from transduce.data.corpus import Every, Normalised
-    from transduce.models.folder import write_folder
+    from transduce.models.folder import verify, write_folder
     from transduce.text.tokenizer import Tokenizers
 
-    if (run / "config.yaml").exists():
+    config = {"config.yaml": configuration.write(settings).encode()}
+    if _started(run):
         tokenizers = Tokenizers.load(run, settings.text)
-    else:
-        report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {pairs:,} pairs")
-        every = -(-pairs // ENOUGH_FOR_VOCABULARY)
-        tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text)
-    write_folder(run, {**tokenizers.files(), "config.yaml": configuration.write(settings).encode()})
+        verify(run, tokenizers.files())
+        write_folder(run, config)
+        return tokenizers
+    every = -(-pairs // ENOUGH_FOR_VOCABULARY)
+    report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {pairs // every:,} of {pairs:,} pairs")
+    tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text)
+    write_folder(run, {**tokenizers.files(), **config})
     return tokenizers
 
 

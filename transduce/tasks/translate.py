@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json as json_format
 import math
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
-from transduce.tasks import Hidden, Output
+from transduce.tasks import Flags, Hidden, Output, search_settings
 
 if TYPE_CHECKING:
     from transduce.decoding.translator import Score, Translation
@@ -30,6 +31,7 @@ def translate(
     json: bool = False,
     device: str = "auto",
     weights: str | None = None,
+    settings: Flags = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """Translate files, or standard input, line by line: as many lines out as in, in order.
@@ -59,8 +61,10 @@ def translate(
     """
     from transduce.decoding.translator import CHUNK, Translator
 
-    translator = Translator.load(model, device, weights, beam=beam, length_penalty=length_penalty)
-    at_keyboard = not files and sys.stdin.isatty()
+    check_files(files, output)
+    search = search_settings(settings, beam=beam, length_penalty=length_penalty)
+    translator = Translator.load(model, device, weights, **search)
+    at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
 
     def found() -> Iterator[Translation]:
         with report.progress("translate") as bar:
@@ -138,9 +142,19 @@ def score(
     from transduce.data.corpus import open_corpus
     from transduce.decoding.translator import Translator
 
+    check_files([source] if target is None else [source, target], output)
     translator = Translator.load(model, device, weights)
     scores = translator.score(open_corpus(source, target))
-    return deliver((_score_line(number, s, json) for number, s in enumerate(scores, 1)), output, report)
+
+    def lines() -> Iterator[str]:
+        too_long = 0
+        for number, s in enumerate(scores, 1):
+            too_long += s.status != "ok"
+            yield _score_line(number, s, json)
+        if too_long:
+            report.warn(f"{too_long:,} lines were too long to be scored whole; --json tells which")
+
+    return deliver(lines(), output, report)
 
 
 def _score_line(number: int, s: Score, json: bool) -> str:
@@ -156,7 +170,23 @@ def _input_lines(files: Sequence[str]) -> Iterator[str]:
     from transduce.data.corpus import decode_lines, read_lines
 
     for file in files or ["-"]:
-        yield from decode_lines(sys.stdin.buffer, "standard input") if file == "-" else read_lines(file)
+        if file != "-":
+            yield from read_lines(file)
+        elif sys.stdin is None:
+            raise DataError("standard input is closed; name a file to translate")
+        else:
+            yield from decode_lines(sys.stdin.buffer, "standard input")
+
+
+def check_files(files: Sequence[str], output: Path | None) -> None:
+    """Every input can be opened, and the output is none of them: found out before the work, not after hours of it."""
+    from transduce.data.corpus import open_bytes
+
+    for file in files:
+        if file != "-" and not Path(file).is_fifo():
+            open_bytes(file).close()
+        if output is not None and output.exists() and Path(file).exists() and output.samefile(file):
+            raise DataError(f"{output} is an input and cannot be the output too; choose another name")
 
 
 def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterator[str]:
@@ -165,6 +195,8 @@ def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterat
         return lines
     if not output.parent.is_dir():
         raise DataError(f"there is no folder {output.parent} for the output {output.name}; make it first")
+    first = next(lines, None)  # whatever is wrong shows now, before an older output is written over
+    lines = lines if first is None else itertools.chain([first], lines)
     written = 0
     try:
         with open(output, "w", encoding="utf-8", newline="\n") as stream:

@@ -25,7 +25,7 @@ PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 UNKNOWN_SURFACE = "⁇"
 
-_INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff]")
+_INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff\ud800-\udfff]")  # lone surrogates too
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r" ?\w+| ?[^\w\s]")
 
@@ -83,14 +83,15 @@ class SubwordTokenizer:
                 bos_id=BEGIN,
                 eos_id=END,
                 unk_surface=UNKNOWN_SURFACE,
+                max_sentence_length=100_000,  # bytes; the usual 4,192 would leave longer lines out unsaid
                 minloglevel=2,
             )
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise _explain(str(error), settings) from error
         return cls(writer.getvalue())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(texts))
+        return self._processor.encode(list(texts), num_threads=1)
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
         # SentencePiece draws from a generator that each thread seeds once, at its first draw:

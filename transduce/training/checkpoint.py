@@ -3,7 +3,7 @@
     model.safetensors       weights
     optimizer.safetensors   Adam's two moments and step count of every weight
     random.safetensors      states of the random generators
-    progress.json           step, place in the data, best score so far, time spent
+    standing.json           step, place in the data, best score so far, time spent
     manifest.json           written last; a folder without a valid one is passed over
 
 Beside them RUN/training/weights keeps the last few weights for averaging.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -24,9 +23,11 @@ from torch import Tensor, nn
 from transduce.errors import ModelError
 from transduce.models.folder import MODEL, read_tensors, restore, tensor_bytes, verify, weights_of, write_folder
 
+FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
+
 
 @dataclass
-class Progress:
+class Standing:
     """Where a run stands."""
 
     step: int = 0  # updates done
@@ -34,15 +35,14 @@ class Progress:
     batch: int = 0  # batches of this epoch already used
     seconds: float = 0.0  # time spent, earlier sessions included
     target_tokens: int = 0
-    best_score: float | None = None
-    best_step: int = 0
+    data: str = ""  # name of the token store: the text that is trained on
+    best_loss: float | None = None
+    best_bleu: float | None = None
     since_best: int = 0  # validations without a better one
 
 
-def save(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, keep: int, average: int
-) -> None:
-    """Write step-N; then let go of what is older than asked to keep."""
+def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, standing: Standing, keep: int) -> None:
+    """Write step-N; then let go of all but the newest `keep`."""
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state()
@@ -50,22 +50,41 @@ def save(
         MODEL: tensor_bytes(weights_of(model)),
         "optimizer.safetensors": tensor_bytes(_optimizer_tensors(model, optimizer)),
         "random.safetensors": tensor_bytes(random),
-        "progress.json": json.dumps(asdict(progress), indent=1).encode(),
+        "standing.json": json.dumps(asdict(standing), indent=1).encode(),
     }
-    here = folder / f"step-{progress.step}"
-    if not here.exists():
-        beside = folder / f"step-{progress.step}.part"
+    here, beside = folder / f"step-{standing.step}", folder / f"step-{standing.step}.part"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        write_folder(beside, files)
+        shutil.rmtree(here, ignore_errors=True)
+        os.replace(beside, here)
+    finally:
         shutil.rmtree(beside, ignore_errors=True)
-        try:
-            write_folder(beside, files)
-            os.replace(beside, here)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-    _snapshot(here / MODEL, folder / "weights" / f"step-{progress.step}.safetensors")
     for old in _by_step(folder, "step-*")[:-keep]:
         shutil.rmtree(old)
-    for old in _by_step(folder / "weights", "step-*.safetensors")[:-average]:
+
+
+def keep_for_average(folder: Path, step: int, most: int) -> None:
+    """Keep the weights of checkpoint step-N beyond its time, the last `most` of them."""
+    snapshot = folder / "weights" / f"step-{step}.safetensors"
+    snapshot.parent.mkdir(exist_ok=True)
+    snapshot.unlink(missing_ok=True)
+    try:
+        os.link(folder / f"step-{step}" / MODEL, snapshot)  # the same bytes, not a copy
+    except OSError:
+        shutil.copyfile(folder / f"step-{step}" / MODEL, snapshot)
+    for old in _by_step(snapshot.parent, "step-*.safetensors")[:-most]:
         old.unlink()
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """Remove what lies after the checkpoint that a run goes on from; it will be written again."""
+    for late in _by_step(folder, "step-*"):
+        if _step(late) > step:
+            shutil.rmtree(late)
+    for late in _by_step(folder / "weights", "step-*.safetensors"):
+        if _step(late) > step:
+            late.unlink()
 
 
 def latest(folder: Path) -> tuple[Path | None, list[str]]:
@@ -73,14 +92,14 @@ def latest(folder: Path) -> tuple[Path | None, list[str]]:
     complaints: list[str] = []
     for checkpoint in reversed(_by_step(folder, "step-*")):
         try:
-            verify(checkpoint)
+            verify(checkpoint, FILES)
             return checkpoint, complaints
         except ModelError as error:
             complaints.append(str(error))
     return None, complaints
 
 
-def resume(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def resume(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Standing:
     """Put everything back as it was."""
     restore(model, read_tensors(checkpoint / MODEL), checkpoint / MODEL)
     tensors = read_tensors(checkpoint / "optimizer.safetensors")
@@ -94,20 +113,23 @@ def resume(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer)
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state(random["cuda"])
-    stored = json.loads((checkpoint / "progress.json").read_text())
-    return Progress(**{f.name: stored[f.name] for f in fields(Progress)})
+    stored = json.loads((checkpoint / "standing.json").read_text())
+    return Standing(**{f.name: stored[f.name] for f in fields(Standing)})
 
 
 def averaged(folder: Path) -> dict[str, Tensor] | None:
-    """The mean of the kept weights; None when there are fewer than two."""
-    paths = _by_step(folder / "weights", "step-*.safetensors")
-    if len(paths) < 2:
-        return None
-    mean = {name: weight.double() for name, weight in read_tensors(paths[0]).items()}
-    for path in paths[1:]:
-        for name, weight in read_tensors(path).items():
-            mean[name] += weight
-    return {name: (total / len(paths)).float() for name, total in mean.items()}
+    """The mean of the kept weights, damaged ones left out; None when there are fewer than two."""
+    mean: dict[str, Tensor] = {}
+    count = 0
+    for path in _by_step(folder / "weights", "step-*.safetensors"):
+        try:
+            weights = read_tensors(path)
+        except ModelError:
+            continue
+        count += 1
+        for name, weight in weights.items():
+            mean[name] = mean.get(name, 0.0) + weight.double()
+    return {name: (total / count).float() for name, total in mean.items()} if count > 1 else None
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -118,17 +140,10 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     }
 
 
-def _snapshot(weights: Path, snapshot: Path) -> None:
-    """A hard link where the file system has them: the same bytes, kept after the checkpoint is gone."""
-    snapshot.parent.mkdir(exist_ok=True)
-    snapshot.unlink(missing_ok=True)
-    try:
-        os.link(weights, snapshot)
-    except OSError:
-        shutil.copyfile(weights, snapshot)
-
-
 def _by_step(folder: Path, pattern: str) -> list[Path]:
     """Oldest first; unfinished ones left out."""
-    found = [(re.fullmatch(r"step-(\d+)(\.safetensors)?", path.name), path) for path in folder.glob(pattern)]
-    return [path for _, path in sorted((int(match[1]), path) for match, path in found if match)]
+    return sorted((path for path in folder.glob(pattern) if not path.name.endswith(".part")), key=_step)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-").removesuffix(".safetensors"))

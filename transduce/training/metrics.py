@@ -6,6 +6,9 @@ import json
 import time
 from pathlib import Path
 
+from transduce.errors import UserError
+from transduce.models.folder import write_file
+
 
 class Metrics:
     """The file, and the mean loss and speed since its last training line."""
@@ -30,26 +33,31 @@ class Metrics:
 
     def write(self, kind: str, step: int, seconds: float, **numbers: float | None) -> None:
         record = {"kind": kind, "step": step, "seconds": round(seconds, 2), **numbers}
-        with open(self.path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(record) + "\n")
+        try:
+            with open(self.path, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror}; the last checkpoint is whole") from error
         self._clear()  # also after a validation, whose time is not training time
 
     def forget_after(self, step: int) -> None:
         """A resumed run writes those lines again."""
         if self.path.exists():
             kept = [record for record in read(self.path) if record["step"] <= step]
-            self.path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+            write_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
     def _clear(self) -> None:
         self._total, self._tokens, self._since = 0.0, 0, time.monotonic()
 
 
 def read(path: Path) -> list[dict]:
-    """All records; a last line that was cut short by a crash is left out."""
+    """All records; a line that was cut short by a crash, or is not ours, is left out."""
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             continue
+        if isinstance(record, dict) and {"kind", "step"} <= record.keys():
+            records.append(record)
     return records

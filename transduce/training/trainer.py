@@ -15,14 +15,13 @@ from torch import Tensor
 
 from transduce.config import Settings
 from transduce.data.batches import Batch, Batches
-from transduce.errors import Stopped
+from transduce.errors import DataError, ModelError, Stopped, UserError
 from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, write_folder
 from transduce.models.seq2seq import Seq2Seq
-from transduce.report import SILENT, Report
-from transduce.report import Progress as Bar
+from transduce.report import SILENT, Progress, Report
 from transduce.text.tokenizer import PAD
 from transduce.training import checkpoint
-from transduce.training.checkpoint import Progress
+from transduce.training.checkpoint import Standing
 from transduce.training.loss import cross_entropy
 from transduce.training.metrics import Metrics
 from transduce.training.schedule import learning_rate
@@ -39,14 +38,18 @@ class Update(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """How good the weights are on held-out text; a higher score is better."""
+    """How good the weights are on held-out text."""
 
     loss: float  # nats a token, no smoothing
     bleu: float | None  # None: no text is decoded
 
-    @property
-    def score(self) -> float:
-        return -self.loss if self.bleu is None else self.bleu
+    def better_than(self, other: Validation | None) -> bool:
+        """By BLEU where both have it, by loss where BLEU is equal or missing."""
+        if other is None:
+            return True
+        if self.bleu is None or other.bleu is None or self.bleu == other.bleu:
+            return self.loss < other.loss
+        return self.bleu > other.bleu
 
     @property
     def perplexity(self) -> float:
@@ -94,7 +97,7 @@ class Trainer:
         bf16 = device == "cuda" and torch.cuda.is_bf16_supported()
         wanted = settings.training.precision
         self.bfloat16 = bf16 if wanted == "auto" else wanted == "bfloat16"
-        self.progress = Progress()
+        self.standing = Standing(data=train.store.folder.name)
         self.saved_step = 0  # of the newest checkpoint
         self.metrics = Metrics(run / "metrics.jsonl")
         self.batches_an_epoch = len(train.plan(0))
@@ -105,20 +108,21 @@ class Trainer:
     def run(self) -> Outcome:
         """Train until a limit is reached, from the last checkpoint if there is one."""
         self._resume()
-        self.started = time.monotonic() - self.progress.seconds
+        self.started = time.monotonic() - self.standing.seconds
         with stop_requests() as request, self.report.progress("train", total=1.0) as bar:
             for epoch, used, batches in self._groups():
                 if reason := self._finished(epoch):
                     break
                 update = self.update(batches)
-                self.progress.epoch, self.progress.batch = epoch, used
+                self.standing.epoch, self.standing.batch = epoch, used
                 self._tell(update, bar)
-                if self.progress.step % self.settings.training.validate_every == 0:
+                if self.standing.step % self.settings.training.validate_every == 0:
                     self._validate_and_save()
                 self._stop_if_asked(request)
-        if self.progress.step != self.saved_step:
-            self._validate_and_save()
-        return self._conclude(reason)
+            if self.standing.step != self.saved_step:
+                self._validate_and_save()
+                self._stop_if_asked(request)
+            return self._conclude(reason)
 
     def update(self, batches: list[Batch]) -> Update:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
@@ -134,16 +138,21 @@ class Trainer:
             (loss.total / count).backward()
             total += float(loss.total.detach())
         clip = self.settings.optimizer.clip
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
-        p = self.progress
-        p.step += 1
-        p.target_tokens += count
-        rate = learning_rate(p.step, self.settings.optimizer, self.settings.model.d_model, t.steps)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip))
+        if not math.isfinite(total + norm):
+            raise UserError(
+                f"the loss is no longer a number at step {self.standing.step + 1:,}; go on from the checkpoint of step "
+                f"{self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip"
+            )
+        at = self.standing
+        at.step += 1
+        at.target_tokens += count
+        rate = learning_rate(at.step, self.settings.optimizer, self.settings.model.d_model, t.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return Update(total / count, count, rate, float(norm))
+        return Update(total / count, count, rate, norm)
 
     @torch.no_grad()
     def validate(self) -> Validation | None:
@@ -168,18 +177,30 @@ class Trainer:
         for complaint in complaints:
             self.report.warn(f"passed over a checkpoint: {complaint}")
         if found is not None:
-            self.progress = checkpoint.resume(found, self.model, self.optimizer)
-            self.report.say(f"going on from step {self.progress.step:,}")
-            self.saved_step = self.progress.step
-        self.metrics.forget_after(self.progress.step)
+            text = self.standing.data
+            self.standing = checkpoint.resume(found, self.model, self.optimizer)
+            if self.standing.data != text:
+                raise DataError(
+                    f"{self.run_folder} was trained on other text, or with other filters, than is given now; "
+                    f"give the same, or choose another run folder"
+                )
+            self.report.say(f"going on from step {self.standing.step:,}")
+            self.saved_step = self.standing.step
+        elif (self.run_folder / MODEL).exists():
+            raise ModelError(
+                f"{self.run_folder} holds a model but no checkpoint to go on from, and training would replace it; "
+                f"choose another run folder"
+            )
+        checkpoint.forget_after(self.run_folder / "training", self.standing.step)
+        self.metrics.forget_after(self.standing.step)
 
     def _groups(self) -> Iterator[tuple[int, int, list[Batch]]]:
         """The batches of each update, without end, from where the run stands in the data.
 
         With them the epoch, and how many of its batches are used once they are.
         """
-        used = self.progress.batch
-        for epoch in itertools.count(self.progress.epoch):
+        used = self.standing.batch
+        for epoch in itertools.count(self.standing.epoch):
             batches = self.train_batches.epoch(epoch, skip=used)
             while group := list(itertools.islice(batches, self.settings.batch.accumulate)):
                 used += len(group)
@@ -188,104 +209,111 @@ class Trainer:
 
     def _finished(self, epoch: int) -> str:
         """The limit that has been reached before an update in this epoch; empty if none has."""
-        t, p = self.settings.training, self.progress
-        if t.steps is not None and p.step >= t.steps:
+        t, at = self.settings.training, self.standing
+        if t.steps is not None and at.step >= t.steps:
             return f"{t.steps:,} steps done"
         if t.epochs is not None and epoch >= t.epochs:
             return f"{t.epochs} epochs done"
         if t.minutes is not None and self._seconds() >= 60 * t.minutes:
             return f"{t.minutes:g} minutes are over"
-        if t.patience is not None and p.since_best >= t.patience:
+        if t.patience is not None and at.since_best >= t.patience:
             return f"no better validation in the last {t.patience}"
         return ""
 
     def _validate_and_save(self) -> None:
-        p = self.progress
+        at, t = self.standing, self.settings.training
         result = self.validate()
-        if result is not None:
-            better = p.best_score is None or result.score > p.best_score
-            p.since_best = 0 if better else p.since_best + 1
+        if result is None:
+            self._save_weights("last", weights_of(self.model), use=True)
+        else:
+            better = result.better_than(self._best())
+            at.since_best = 0 if better else at.since_best + 1
             if better:
-                p.best_score, p.best_step = result.score, p.step
+                at.best_loss, at.best_bleu = result.loss, result.bleu
                 self._save_weights("best", weights_of(self.model), use=True)
-            self.report.say(f"step {p.step:,}: validation {result}{' (best so far)' if better else ''}")
+            self.report.say(f"step {at.step:,}: validation {result}{' (best so far)' if better else ''}")
             self._log("valid", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
         self._save()
+        checkpoint.keep_for_average(self.run_folder / "training", at.step, t.average)
+
+    def _best(self) -> Validation | None:
+        at = self.standing
+        return None if at.best_loss is None else Validation(at.best_loss, at.best_bleu)
 
     def _save(self) -> None:
-        t = self.settings.training
-        self.progress.seconds = self._seconds()
+        self.standing.seconds = self._seconds()
         folder = self.run_folder / "training"
-        checkpoint.save(folder, self.model, self.optimizer, self.progress, t.keep, t.average)
-        self.saved_step = self.progress.step
+        checkpoint.save(folder, self.model, self.optimizer, self.standing, self.settings.training.keep)
+        self.saved_step = self.standing.step
 
     def _stop_if_asked(self, request: StopRequest) -> None:
         if request.signal is None:
             return
-        if self.progress.step != self.saved_step:
+        if self.standing.step != self.saved_step:
             self._save()
-        run, step = self.run_folder, self.progress.step
+        run, step = self.run_folder, self.standing.step
         raise Stopped(
             f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", request.signal
         )
 
     def _conclude(self, reason: str) -> Outcome:
         """Write last and averaged weights beside the best; what validates best becomes the model."""
-        p = self.progress
-        self._save_weights("last", weights_of(self.model), use=p.best_score is None)
-        chosen, score = ("last" if p.best_score is None else "best"), p.best_score
+        chosen, best = ("last", None) if self._best() is None else ("best", self._best())
+        self._save_weights("last", weights_of(self.model))
         mean = checkpoint.averaged(self.run_folder / "training")
         if mean is not None:
             restore(self.model, mean, self.run_folder)
             result = self.validate()
-            better = result is not None and (score is None or result.score > score)
-            self._save_weights("averaged", mean, use=better)
+            better = result is not None and result.better_than(best)
+            self._save_weights("averaged", mean)
             if result is not None:
                 self._log("averaged", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
                 self.report.say(f"average of the last checkpoints: validation {result}")
-                chosen, score = ("averaged", result.score) if better else (chosen, score)
-        return Outcome(p.step, self._seconds(), reason, chosen, score if self.decode_bleu else None)
+                chosen, best = ("averaged", result) if better else (chosen, best)
+        used = self.run_folder / "weights" / f"{chosen}.safetensors"
+        write_folder(self.run_folder, {MODEL: used.read_bytes()})
+        return Outcome(self.standing.step, self._seconds(), reason, chosen, best.bleu if best else None)
 
-    def _save_weights(self, name: str, weights: dict[str, Tensor], use: bool) -> None:
-        """As RUN/weights/name, and as the model that is used."""
+    def _save_weights(self, name: str, weights: dict[str, Tensor], use: bool = False) -> None:
+        """As RUN/weights/name, and if wanted as the model that is used."""
         content = tensor_bytes(weights)
         names = [f"weights/{name}.safetensors", MODEL] if use else [f"weights/{name}.safetensors"]
         write_folder(self.run_folder, dict.fromkeys(names, content))
 
     # ---- watching ----------------------------------------------------------------------------------------------
 
-    def _tell(self, update: Update, bar: Bar) -> None:
+    def _tell(self, update: Update, bar: Progress) -> None:
         """The bar at every step; a line in metrics.jsonl now and then."""
-        p = self.progress
+        at = self.standing
         self.metrics.add(update.loss, update.tokens)
         bar.update(
             self._share_done(),
-            step=f"{p.step:,}",
-            epoch=f"{p.epoch + 1}",
+            step=f"{at.step:,}",
+            epoch=f"{at.epoch + 1}",
             loss=f"{self.metrics.loss:.3f}",
             rate=f"{update.rate:.1e}",
             speed=f"{self.metrics.speed:,.0f} tokens/s",
         )
-        if p.step % self.settings.training.log_every == 0:
+        if at.step % self.settings.training.log_every == 0:
             self._log(
                 "train",
-                epoch=p.epoch,
+                epoch=at.epoch,
                 loss=self.metrics.loss,
                 rate=update.rate,
                 gradient=update.gradient,
-                target_tokens=p.target_tokens,
+                target_tokens=at.target_tokens,
                 tokens_per_second=round(self.metrics.speed),
             )
 
     def _log(self, kind: str, **numbers: float | None) -> None:
-        self.metrics.write(kind, self.progress.step, self._seconds(), **numbers)
+        self.metrics.write(kind, self.standing.step, self._seconds(), **numbers)
 
     def _share_done(self) -> float:
         """Of the limit that is nearest."""
-        t, p = self.settings.training, self.progress
+        t, at = self.settings.training, self.standing
         shares = [
-            p.step / t.steps if t.steps else 0,
-            (p.epoch + p.batch / self.batches_an_epoch) / t.epochs if t.epochs else 0,
+            at.step / t.steps if t.steps else 0,
+            (at.epoch + at.batch / self.batches_an_epoch) / t.epochs if t.epochs else 0,
             self._seconds() / (60 * t.minutes) if t.minutes else 0,
         ]
         return min(1.0, max(shares))
