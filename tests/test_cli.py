@@ -106,7 +106,7 @@ def test_a_thousand_lines_of_all_kinds(model_folder: Path, tmp_path: Path) -> No
     assert statuses[7] == "truncated"
     assert set(statuses) <= {"ok", "empty", "truncated", "length"}
     assert records[0]["source"] == lines[0]
-    assert "1 lines had more than 63 tokens and were cut (status truncated): line 8" in done.stderr
+    assert "status truncated (more than 63 tokens, the rest left out): 1 in all, line 8" in done.stderr
     plain = transduce("translate", model_folder, tmp_path / "in", "--beam", "1")
     assert plain.stdout.count("\n") == 1000
 
@@ -298,3 +298,25 @@ def test_settings_are_taken_out_of_the_words() -> None:
     assert rest == ["train", "runs/x.y", "--source", "a.de", "-o", "b.c"]
     assert settings == {"model": {"layers": "3"}, "text": {"joint": "true"}, "batch": {"tokens": "9"}}
     assert cli.split_settings(["--training.validate-every", "5"])[1] == {"training": {"validate_every": "5"}}
+
+
+def test_a_bar_on_the_terminal_leaves_standard_output_alone(model_folder: Path, tmp_path: Path) -> None:
+    """stderr is a terminal, stdout is a file: the file gets the translations."""
+    import pty
+
+    (tmp_path / "in").write_text("ich schlafe\n" * 50)
+    primary, secondary = pty.openpty()
+    with open(tmp_path / "out", "wb") as out:
+        command = [sys.executable, "-m", "transduce", "translate", str(model_folder), str(tmp_path / "in")]
+        process = subprocess.Popen(command, stdout=out, stderr=secondary, stdin=subprocess.DEVNULL)
+        os.close(secondary)
+        shown = b""
+        while process.poll() is None:
+            try:
+                shown += os.read(primary, 4096)
+            except OSError:
+                break
+        process.wait()
+    assert process.returncode == 0
+    assert (tmp_path / "out").read_text().count("\n") == 50
+    assert b"translate" in shown

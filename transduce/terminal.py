@@ -34,7 +34,10 @@ class Terminal(Report):
         columns += [TextColumn("{task.fields[facts]}"), TimeElapsedColumn()]
         if total:
             columns += [TextColumn("left"), TimeRemainingColumn()]
-        with RichProgress(*columns, console=self.console, transient=True) as shown:
+        # Rich would by itself send standard output to this console, away from the file it is meant for.
+        with RichProgress(
+            *columns, console=self.console, transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as shown:
             yield _Bar(shown, title, total)
 
 

@@ -65,9 +65,10 @@ def translate(
     search = search_settings(settings, beam=beam, length_penalty=length_penalty)
     translator = Translator.load(model, device, weights, **search)
     at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
+    on_screen = output is None and sys.stdout.isatty()  # then the lines themselves show how far it is
 
     def found() -> Iterator[Translation]:
-        with report.progress("translate") as bar:
+        with (SILENT if on_screen else report).progress("translate") as bar:
             yield from translator.stream(_input_lines(files), n_best, 1 if at_keyboard else CHUNK, bar)
 
     limit = translator.settings.model.max_positions - 1
@@ -84,13 +85,13 @@ def _watched(found: Iterable[Translation], limit: int, report: Report) -> Iterat
             noticed[t.status] = [*noticed[t.status], number][:SHOWN]
         yield t
     meaning = {
-        "truncated": f"had more than {limit} tokens and were cut",
-        "length": "reached the length limit of the output",
+        "truncated": f"more than {limit} tokens, the rest left out",
+        "length": "cut at the output's length limit",
     }
     for status, numbers in noticed.items():
         if numbers:
             listed = ", ".join(map(str, numbers)) + (", ..." if counts[status] > SHOWN else "")
-            report.warn(f"{counts[status]:,} lines {meaning[status]} (status {status}): line {listed}")
+            report.warn(f"status {status} ({meaning[status]}): {counts[status]:,} in all, line {listed}")
 
 
 def _lines_of(found: Iterable[Translation], n_best: int, json: bool) -> Iterator[str]:
