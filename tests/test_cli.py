@@ -176,7 +176,7 @@ def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: P
     assert "did you mean tiny" in refused(capfd, "train", run, "--preset", "tinny")
     assert "Did you mean --source?" in refused(capfd, "train", run, "--sorce", "x")
     assert 'Did you mean "train"?' in refused(capfd, "trian")
-    assert "a trained model takes --search.key flags only" in refused(
+    assert "a trained model takes --search.key flags" in refused(
         capfd, "translate", model_folder, "--model.layers", "3", __file__
     )
     assert "is a setting of training" in refused(capfd, "presets", "--model.layers", "3")

@@ -174,6 +174,11 @@ class Entry:
     default: Any
     help: str
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What a setting of few values can be."""
+        return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else ()
+
 
 def entries() -> Iterator[Entry]:
     """Every setting there is, in order."""

@@ -15,7 +15,7 @@ class Preset(NamedTuple):
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
-        "About 0.8 million weights: learns the bundled corpus in two minutes on a laptop.",
+        "About 0.8 million weights: learns the bundled corpus in two and a half minutes on two cores.",
         {
             "model": {"layers": 2, "d_model": 128, "d_ff": 256, "heads": 4, "max_positions": 256},
             "text": {"vocabulary": 1000},
@@ -25,7 +25,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "small": Preset(
-        "About 3 million weights: tens of thousands of sentence pairs in half an hour on a laptop.",
+        "About 3 million weights: tens of thousands of sentence pairs in half an hour on two cores.",
         {
             "model": {"layers": 2, "d_model": 192, "d_ff": 768, "heads": 4, "norm": "before", "dropout": 0.15},
             "text": {"vocabulary": 4000},
@@ -39,7 +39,6 @@ PRESETS: dict[str, Preset] = {
         {
             "text": {"vocabulary": 37_000},
             "batch": {"tokens": 25_000},
-            "training": {"steps": 100_000, "average": 5},
         },
     ),
     "paper-big": Preset(

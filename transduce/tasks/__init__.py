@@ -25,6 +25,8 @@ def search_settings(flags: Overrides | None, **short: object) -> dict[str, Any]:
     for section, keys in (flags or {}).items():
         if section != "search":
             name = f"{section}.{next(iter(keys))}"
-            raise SettingsError(f"--{name} is a setting of training; a trained model takes --search.key flags only")
+            raise SettingsError(
+                f"--{name} is a setting of training; a trained model takes --search.key flags and those of --help"
+            )
     given = {key: value for key, value in short.items() if value is not None}
     return {**(flags or {}).get("search", {}), **given}

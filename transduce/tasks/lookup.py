@@ -27,9 +27,10 @@ def presets(name: str | None = None) -> Iterator[str]:
         return
     preset = find(name)
     yield preset.summary
-    changed = {f"{section}.{key}" for section, keys in preset.settings.items() for key in keys}
-    values = config.flat(config.compose(preset.settings))
-    yield from (f"{'*' if key in changed else ' '} {key:30}{_shown(value)}" for key, value in values.items())
+    yield "* differs from the paper's base model, the defaults of: transduce settings"
+    defaults, values = config.flat(config.compose()), config.flat(config.compose(preset.settings))
+    for key, value in values.items():
+        yield f"{' ' if value == defaults[key] else '*'} {key:30}{_shown(value)}"
 
 
 def settings() -> Iterator[str]:
@@ -38,7 +39,9 @@ def settings() -> Iterator[str]:
     Example: transduce settings | grep dropout
     """
     for entry in config.entries():
-        yield f"--{entry.name:30}{_shown(entry.default):12}{entry.help}"
+        choices = f" ({', '.join(entry.choices)})" if entry.choices else ""
+        yield f"--{entry.name:30}{_shown(entry.default):12}{entry.help}{choices}"
+    yield "Defaults hold before a preset; without one, train uses tiny for the bundled corpus and small for other text."
 
 
 def _shown(value: object) -> str:

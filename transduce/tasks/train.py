@@ -49,7 +49,7 @@ def train(
     Parameters
     ----------
     run
-        Folder of the run; made if it is not there, gone on with if it is.
+        Folder of the run; made if it is new, continued if it exists.
     source
         Training text, one sentence a line (.gz also), or a .tsv or .jsonl with both sides.
     target
