@@ -47,7 +47,8 @@ def commands(document: Path) -> list[str]:
 def test_commands_parse(document: Path) -> None:
     for line in commands(document):
         words, settings = cli.split_settings(shlex.split(line)[1:])
-        cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
+        command, _, _ = cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
+        assert command in (*cli.COMMANDS, cli.plot_curve), line
         config.compose(settings)
 
 
@@ -64,6 +65,7 @@ def test_settings_that_are_named_exist(document: Path) -> None:
 
 def test_the_two_readmes_are_in_step() -> None:
     english, chinese = commands(ROOT / "README.md"), commands(ROOT / "README.zh.md")
+    assert len(english) > 8
     assert [shlex.split(line) for line in english] == [shlex.split(line) for line in chinese]
     headings = [len(re.findall(r"^## ", path.read_text(), re.MULTILINE)) for path in DOCUMENTS[:2]]
     assert headings[0] == headings[1]
@@ -82,5 +84,7 @@ def test_python_examples_run(
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/demo").symlink_to(model_folder)
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks or "import transduce" not in document.read_text(encoding="utf-8")  # none in a form that is not run
+    for block in blocks:
         exec(compile(block.replace("beam=4", "beam=3"), document.name, "exec"), {})  # noqa: S102
