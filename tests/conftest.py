@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transduce.config import ModelSettings, Settings, compose
-from transduce.data.batches import lay_out
+from transduce.data.layout import lay_out
 from transduce.data.corpus import ListCorpus
 from transduce.models import transformer
 from transduce.nn.rows import Rows

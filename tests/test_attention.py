@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.nn.attention import MultiHeadAttention, attend, attend_fused
-from transduce.nn.masks import not_later, same_sentence
+from transduce.nn.masks import MayLook, not_later, same_sentence
 from transduce.nn.positions import sinusoid_table
 
 R, H, T, S, K, V = 2, 3, 4, 5, 6, 7
@@ -46,7 +46,7 @@ def test_the_formula_as_a_loop() -> None:
 def test_plain_and_fused_agree(masked: bool) -> None:
     q, k, v = (x.requires_grad_() for x in random_qkv())
     mask = random_mask() if masked else None
-    plain, fused = attend(q, k, v, mask).summary, attend_fused(q, k, v, mask)
+    plain, fused = attend(q, k, v, mask).summary, attend_fused(q, k, v, MayLook(mask) if masked else None)
     torch.testing.assert_close(plain, fused, atol=1e-6, rtol=1e-5)
     for a, b in zip(
         torch.autograd.grad(plain.sum(), (q, k, v)), torch.autograd.grad(fused.sum(), (q, k, v)), strict=True
@@ -56,7 +56,7 @@ def test_plain_and_fused_agree(masked: bool) -> None:
 
 def test_nothing_to_look_at_gives_zeros() -> None:
     q, k, v = random_qkv()
-    for summary in (attend(q, k, v, random_mask()).summary, attend_fused(q, k, v, random_mask())):
+    for summary in (attend(q, k, v, random_mask()).summary, attend_fused(q, k, v, MayLook(random_mask()))):
         assert torch.equal(summary[0, :, 1], torch.zeros(H, V))
 
 
@@ -98,8 +98,9 @@ def test_pytorch_agrees(bias: bool) -> None:
     padding = torch.tensor([[False] * S, [False] * 3 + [True] * 2])
     expected, weights = theirs(x, context, context, key_padding_mask=padding, average_attn_weights=False)
     maps: list[Tensor] = []
-    plain = ours(x, ours.keys_values(context), ~padding[:, None, None], maps)
-    fused = ours(x, ours.keys_values(context), ~padding[:, None, None])
+    may_look = MayLook(~padding[:, None, None])
+    plain = ours(x, ours.keys_values(context), may_look, maps)
+    fused = ours(x, ours.keys_values(context), may_look)
     torch.testing.assert_close(plain, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(fused, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(maps[0], weights, atol=1e-5, rtol=1e-5)

@@ -8,7 +8,7 @@ from conftest import SMALL, TARGET_WORDS, small_model, source_rows, target_rows
 from torch import nn
 
 from transduce.config import compose
-from transduce.data.batches import lay_out
+from transduce.data.layout import lay_out
 from transduce.models import transformer
 from transduce.models.presets import find
 from transduce.text.tokenizer import BEGIN, END
@@ -140,9 +140,9 @@ def test_sharing_and_initialisation() -> None:
 
 
 def test_scales() -> None:
-    model = small_model(scale="projection")
-    x = torch.randn(1, 1, 24)
-    torch.testing.assert_close(model.logits(x), model.projection(model.decoder_norm(x)) / 24**0.5)
+    source, target = source_rows(A), target_rows(X)
+    plain, scaled = small_model(scale="none"), small_model(scale="projection")
+    torch.testing.assert_close(scaled(source, target), plain(source, target) / 24**0.5)
     embedding = small_model(scale="embedding").source
     zero = torch.zeros(1, 1, dtype=torch.long)
     expected = embedding.tokens.weight[0] * 24**0.5 + embedding.positions(zero)[0, 0]

@@ -96,18 +96,20 @@ class BatchSettings:
     """How sentences share a step."""
 
     tokens: int = setting(4096, "slots of a batch on each side, empty ones included")
-    layout: Literal["buckets", "packed"] = setting(
-        "buckets", "one sentence a row among others of its length, or several a row in one fixed shape"
+    layout: Literal["auto", "buckets", "packed"] = setting(
+        "auto", "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on a GPU"
     )
-    row: int = setting(128, "slots of a row in the packed layout")
+    row: int | None = setting(None, "slots of a row in the packed layout; none: 128, or more if a sentence needs it")
     accumulate: int = setting(1, "batches summed before an update")
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """Adam and its learning rate; the defaults are the paper's."""
+    """The optimizer and its learning rate; the defaults are the paper's."""
 
-    name: Literal["adam", "adamw"] = setting("adam", "adamw keeps weight decay apart from the gradient")
+    name: Literal["adam", "adamw", "schedule_free", "muon"] = setting(
+        "adam", "adamw: decay apart from the gradient; schedule_free: averages instead of a decaying rate; muon"
+    )
     beta1: float = setting(0.9, "decay of the gradient's mean")
     beta2: float = setting(0.98, "decay of the gradient's square")
     eps: float = setting(1e-9, "added to the denominator")
@@ -130,6 +132,7 @@ class TrainingSettings:
     seed: int = setting(1, "of weights, dropout and data order")
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "auto: bfloat16 where a GPU has it")
+    fast: bool = setting(True, "on a GPU: compiled, with our own kernels; false: plain PyTorch, the same numbers")
     log_every: int = setting(50, "updates between lines in metrics.jsonl")
     validate_every: int = setting(1000, "updates between validations; each also saves a checkpoint")
     bleu_lines: int = setting(500, "validation lines decoded for BLEU; 0: none")
@@ -280,7 +283,7 @@ def check(settings: Settings) -> None:
         )
     if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
         wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
-    if b.layout == "packed" and b.row > b.tokens:
+    if b.layout == "packed" and b.row is not None and b.row > b.tokens:
         wrong.append(f"batch.row={b.row} must not exceed batch.tokens={b.tokens}")
     if o.schedule == "cosine" and tr.steps is None:
         wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")

@@ -6,19 +6,23 @@ put by first fit into rows of one fixed shape; a row holds the same sentences on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from transduce.config import BatchSettings
+from transduce.data.layout import Sentences, sentences, shifted, with_end
 from transduce.data.store import Store
 from transduce.errors import DataError
 from transduce.nn.rows import Rows
-from transduce.text.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokenizer, Tokenizers
+from transduce.text.tokenizer import UNKNOWN, Tokenizer, Tokenizers
 
 POOL = 100  # a bucket pool holds about this many batches: long enough to sort, short enough to stay random
+
+ROW, ROW_STEP = 128, 64  # slots of a packed row unless set; made longer by so many for longer sentences
 
 Plan = np.ndarray  # (sentences, 2) of one batch: place in the store, row
 
@@ -30,10 +34,11 @@ class Batch(NamedTuple):
     target_in: Rows
     target_out: torch.Tensor  # (R, T): target_in shifted by one, PAD in empty slots
     pairs: np.ndarray  # places in the store
+    count: int  # target tokens
 
     def to(self, device: str) -> Batch:
         target_out = self.target_out.to(device, non_blocking=True)
-        return Batch(self.source.to(device), self.target_in.to(device), target_out, self.pairs)
+        return self._replace(source=self.source.to(device), target_in=self.target_in.to(device), target_out=target_out)
 
 
 class Fill(NamedTuple):
@@ -51,7 +56,13 @@ class Batches:
     """The batches of a store."""
 
     def __init__(
-        self, store: Store, settings: BatchSettings, tokenizers: Tokenizers, seed: int, sampling: float = 0.0
+        self,
+        store: Store,
+        settings: BatchSettings,
+        tokenizers: Tokenizers,
+        seed: int,
+        sampling: float = 0.0,
+        device: str = "cpu",
     ) -> None:
         self.store = store
         self.settings = settings
@@ -59,12 +70,19 @@ class Batches:
         self.seed = seed
         self.sampling = sampling
         self._planned: tuple[int, list[Plan]] | None = None
+        self._ahead: dict[int, Future[list[Plan]]] = {}
+        self._thread = ThreadPoolExecutor(1)
+        # All of the text on the GPU where that takes little of it: rows are made there and nothing waits for the CPU.
+        resident = not sampling and _has_room(device, store)
+        self._resident = [torch.from_numpy(side.ids.astype(np.int32)).to(device) for side in store.sides] if resident else None
         # + 1: the source ends with END, the target begins with BEGIN
-        self.source_slots = store.source_lengths + 1
-        self.target_slots = store.target_lengths + 1
+        self.source_slots = store.source.lengths + 1
+        self.target_slots = store.target.lengths + 1
         longest = int(max(self.source_slots.max(initial=0), self.target_slots.max(initial=0)))
-        limit, name = (settings.row, "row") if settings.layout == "packed" else (settings.tokens, "tokens")
-        if longest > limit:
+        self.packed = settings.layout == "packed"
+        self.row = settings.row or max(ROW, -(-longest // ROW_STEP) * ROW_STEP)
+        limit, name = (self.row, "row") if self.packed and settings.row else (settings.tokens, "tokens")
+        if longest > limit or (self.packed and self.row > settings.tokens):
             raise DataError(
                 f"a sentence of {longest} tokens does not fit: raise batch.{name}={limit} or lower data.max_tokens"
             )
@@ -72,13 +90,18 @@ class Batches:
     def plan(self, epoch: int) -> list[Plan]:
         """Which sentences every batch of an epoch holds. The plan made last is kept."""
         if self._planned is None or self._planned[0] != epoch:
-            self._planned = (epoch, self._make_plan(epoch))
+            ahead = self._ahead.pop(epoch, None)
+            self._planned = (epoch, ahead.result() if ahead else self._make_plan(epoch))
         return self._planned[1]
+
+    def plan_ahead(self, epoch: int) -> None:
+        """Begin to plan an epoch in a thread of its own, while the one before is trained on."""
+        self._ahead = {epoch: self._thread.submit(self._make_plan, epoch)}
 
     def _make_plan(self, epoch: int) -> list[Plan]:
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.store)).astype(np.int32)
-        if self.settings.layout == "packed":
+        if self.packed:
             return list(self._first_fit(order))
         batches = [batch for pool in self._pools(order) for batch in self._by_length(pool)]
         return [batches[i] for i in rng.permutation(len(batches))]
@@ -102,8 +125,8 @@ class Batches:
 
     def _shape(self, plan: Plan) -> tuple[int, int | None]:
         """Rows, and slots a row where that is fixed."""
-        if self.settings.layout == "packed":
-            return self.settings.tokens // self.settings.row, self.settings.row
+        if self.packed:
+            return self.settings.tokens // self.row, self.row
         return len(plan), None
 
     def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:
@@ -126,60 +149,71 @@ class Batches:
 
     def _first_fit(self, order: np.ndarray) -> Iterator[Plan]:
         """Each sentence into the first row with room on both sides; a batch ends when none has room."""
-        height = self.settings.tokens // self.settings.row
+        height, width = self.settings.tokens // self.row, self.row
+        least = int(min(self.source_slots.min(), self.target_slots.min()))
+        needs = zip(order.tolist(), self.source_slots[order].tolist(), self.target_slots[order].tolist(), strict=True)
         plan: list[tuple[int, int]] = []
-        room = np.full((2, height), self.settings.row)
-        for pair in order:
-            need = np.array([[self.source_slots[pair]], [self.target_slots[pair]]])
-            fitting = np.flatnonzero((room[0] >= need[0]) & (room[1] >= need[1]))
-            if not len(fitting):
-                yield np.array(plan, np.int32)
-                plan, room, fitting = [], np.full((2, height), self.settings.row), np.zeros(1, int)
-            row = int(fitting[0])
-            room[:, row] -= need[:, 0]
-            plan.append((int(pair), row))
+        room = [[width, width] for _ in range(height)]  # on the two sides of each row
+        not_full = 0  # rows before this one have room for nothing
+        for pair, source, target in needs:
+            row = not_full
+            while row < height and (room[row][0] < source or room[row][1] < target):
+                row += 1
+            if row == height:
+                yield _by_row(plan)
+                plan, room, not_full, row = [], [[width, width] for _ in range(height)], 0, 0
+            room[row][0] -= source
+            room[row][1] -= target
+            plan.append((pair, row))
+            while not_full < height and min(room[not_full]) < least:
+                not_full += 1
         if plan:
-            yield np.array(plan, np.int32)
+            yield _by_row(plan)
 
     def assemble(self, plan: Plan, seed: int = 0) -> Batch:
         """Tensors of a plan; with subword sampling, of one random segmentation of its text."""
-        height, width = self._shape(plan)
-        sources: list[list[list[int]]] = [[] for _ in range(height)]  # sentences by row
-        targets: list[list[list[int]]] = [[] for _ in range(height)]
-        for pair, row in plan.tolist():
-            sources[row].append(self.store.source(pair).tolist())
-            targets[row].append(self.store.target(pair).tolist())
+        pairs, row = plan[:, 0], plan[:, 1].astype(np.int64)
+        source, target = self._take(0, pairs), self._take(1, pairs)
         if self.sampling:
-            sources = self._sample(sources, self.tokenizers.source, seed)
-            targets = self._sample(targets, self.tokenizers.target, seed + 1)
-        source = lay_out([[[*s, END] for s in row] for row in sources], width)
-        target_in = lay_out([[[BEGIN, *t] for t in row] for row in targets], width)
-        target_out = lay_out([[[*t, END] for t in row] for row in targets], width)
-        return Batch(source, target_in, target_out.tokens, plan[:, 0])
+            source = self._sample(source, self.tokenizers.source, seed)
+            target = self._sample(target, self.tokenizers.target, seed + 1)
+        height, width = self._shape(plan)
+        target_out = with_end(target, row, height, width or int(target.lengths.max()) + 1)
+        return Batch(
+            source=with_end(source, row, height, width or int(source.lengths.max()) + 1),
+            target_in=shifted(target_out),
+            target_out=target_out.tokens,
+            pairs=pairs,
+            count=int(target.lengths.sum()) + len(pairs),
+        )
 
-    def _sample(self, rows: list[list[list[int]]], tokenizer: Tokenizer, seed: int) -> list[list[list[int]]]:
+    def _take(self, side: int, pairs: np.ndarray) -> Sentences:
+        """The sentences of these pairs, from the GPU or from the memory map."""
+        text = self.store.sides[side]
+        begins, lengths = text.begins[pairs], text.lengths[pairs].astype(np.int64)
+        if self._resident is not None:
+            return Sentences(self._resident[side], begins, lengths)
+        return sentences([text.ids[b : b + n] for b, n in zip(begins.tolist(), lengths.tolist(), strict=True)])
+
+    def _sample(self, text: Sentences, tokenizer: Tokenizer, seed: int) -> Sentences:
         """Another segmentation of each sentence. One with unknown characters has no text to go back to and stays;
         so does one that grew out of all proportion: the batch's budget was planned without it."""
-        texts = [tokenizer.decode(ids) for row in rows for ids in row]
-        drawn = iter(tokenizer.sample(texts, self.sampling, seed))
-        longest = min(2 * max(len(ids) for row in rows for ids in row), self.store.longest)
-
-        def choose(ids: list[int], draw: list[int]) -> list[int]:
-            return ids if UNKNOWN in ids or len(draw) > longest else draw
-
-        return [[choose(ids, next(drawn)) for ids in row] for row in rows]
+        ids = text.ids.tolist()
+        before = [ids[b : b + n] for b, n in zip(text.begins.tolist(), text.lengths.tolist(), strict=True)]
+        drawn = tokenizer.sample([tokenizer.decode(ids) for ids in before], self.sampling, seed)
+        longest = min(2 * int(text.lengths.max()), self.store.longest)
+        keep = [UNKNOWN in old or len(new) > longest for old, new in zip(before, drawn, strict=True)]
+        return sentences([old if k else new for old, new, k in zip(before, drawn, keep, strict=True)])
 
 
-def lay_out(rows: Sequence[Sequence[Sequence[int]]], width: int | None = None) -> Rows:
-    """Sentences as Rows: `rows[r]` are the sentences of row r, end to end, numbered from 1."""
-    width = width or max(sum(map(len, row)) for row in rows)
-    tokens, segments, positions = (np.full((len(rows), width), fill, np.int64) for fill in (PAD, 0, 0))
-    for r, row in enumerate(rows):
-        slot = 0
-        for number, sentence in enumerate(row, 1):
-            end = slot + len(sentence)
-            tokens[r, slot:end] = sentence
-            segments[r, slot:end] = number
-            positions[r, slot:end] = np.arange(len(sentence))
-            slot = end
-    return Rows(torch.from_numpy(tokens), torch.from_numpy(segments), torch.from_numpy(positions))
+def _by_row(plan: list[tuple[int, int]]) -> Plan:
+    found = np.array(plan, np.int32)
+    return found[np.argsort(found[:, 1], kind="stable")]
+
+
+def _has_room(device: str, store: Store) -> bool:
+    """Whether the text takes less than a tenth of the GPU's free memory."""
+    if device != "cuda":
+        return False
+    size = sum(side.ids.size for side in store.sides) * np.dtype(np.int32).itemsize
+    return size < torch.cuda.mem_get_info()[0] / 10

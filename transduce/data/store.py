@@ -53,6 +53,17 @@ class Counts:
         return f"{kept}; dropped: {reasons or 'none'}"
 
 
+class Side(NamedTuple):
+    """One language of a store: all its sentences end to end, and where each lies."""
+
+    ids: np.ndarray  # a memory map
+    begins: np.ndarray
+    lengths: np.ndarray
+
+    def sentence(self, i: int) -> np.ndarray:
+        return self.ids[self.begins[i] : self.begins[i] + self.lengths[i]]
+
+
 class Store:
     """An opened store: `len`, and the tokens of a pair by its place."""
 
@@ -64,22 +75,14 @@ class Store:
                 raise ValueError(f"{name} is not {size} bytes long")
         self.counts = Counts(**facts["counts"])
         self._index = _map(folder / "index", "int64").reshape(-1, COLUMNS)
-        self._source = _map(folder / "source.tokens", facts["dtype"])
-        self._target = _map(folder / "target.tokens", facts["dtype"])
-        self.source_lengths = self._index[:, 1].astype(np.int32)
-        self.target_lengths = self._index[:, 3].astype(np.int32)
-        self.longest = int(max(self.source_lengths.max(initial=0), self.target_lengths.max(initial=0)))
+        self.source, self.target = self.sides = tuple(
+            Side(_map(folder / f"{name}.tokens", facts["dtype"]), self._index[:, i], self._index[:, i + 1].astype(np.int32))
+            for name, i in (("source", 0), ("target", 2))
+        )
+        self.longest = int(max(side.lengths.max(initial=0) for side in self.sides))
 
     def __len__(self) -> int:
         return len(self._index)
-
-    def source(self, i: int) -> np.ndarray:
-        begin, length = self._index[i, :2]
-        return self._source[begin : begin + length]
-
-    def target(self, i: int) -> np.ndarray:
-        begin, length = self._index[i, 2:4]
-        return self._target[begin : begin + length]
 
     def place(self, i: int) -> int:
         """Which pair of the corpus, from 1, pair `i` is; those that were left out count."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, overload
 import torch
 
 from transduce.config import compose
-from transduce.data.batches import lay_out
+from transduce.data.layout import lay_out
 from transduce.decoding.search import Hypothesis, beam, greedy
 from transduce.errors import SettingsError
 from transduce.models import folder

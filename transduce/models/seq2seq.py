@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
 
 
@@ -51,9 +52,17 @@ class AttentionMaps:
 class Seq2Seq(nn.Module, ABC):
     """A model that reads one sequence and writes another."""
 
-    @abstractmethod
+    projection: Linear  # the one route from a decoder's state to the vocabulary
+    stream: torch.dtype | None = None  # precision of activations while training; none: that of the weights
+    own_kernels: bool = False  # while training, attention by our kernels where they fit
+
     def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
         """Logits (R, T, vocabulary) for what follows each target token; fills `maps` when given."""
+        return self.projection(self.states(source, target_in, maps))
+
+    @abstractmethod
+    def states(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
+        """What `projection` reads: the decoder's state (R, T, D) at each target token."""
 
     @abstractmethod
     def encode(self, source: Rows) -> Memory:

@@ -12,8 +12,9 @@ from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 from transduce.nn.cache import KeysValues
 from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
-from transduce.nn.masks import not_later, same_sentence
+from transduce.nn.masks import MayLook, Segments, not_later, same_sentence
 from transduce.nn.positions import LearnedPositions, SinusoidPositions
+from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.rows import Rows
 
 
@@ -59,7 +60,7 @@ class Transformer(Seq2Seq):
         decoder: list[DecoderLayer],
         encoder_norm: nn.Module,
         decoder_norm: nn.Module,
-        projection: nn.Linear,
+        projection: Linear,
         projection_scale: float,
     ) -> None:
         super().__init__()
@@ -72,19 +73,19 @@ class Transformer(Seq2Seq):
         self.projection = projection
         self.projection_scale = projection_scale
 
-    def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
+    def states(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
         memory = self.encode(source, maps)
-        x = self.target(target_in.tokens, target_in.positions)
-        may_look = same_sentence(target_in.segments, target_in.segments) & not_later(x.size(1), x.device)
-        may_look_memory = same_sentence(target_in.segments, memory.segments)
+        x = self._embed(self.target, target_in)
+        may_look = self._may_look(target_in.segments, target_in.segments, causal=True)
+        may_look_memory = self._may_look(target_in.segments, memory.segments)
         self_maps, cross_maps = (maps.decoder, maps.cross) if maps else (None, None)
         for layer, keys_values in zip(self.decoder, self._memory_keys_values(memory), strict=True):
             x, _ = layer(x, keys_values, may_look, may_look_memory, self_maps=self_maps, cross_maps=cross_maps)
-        return self.logits(x)
+        return self._leave(x)
 
     def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
-        x = self.source(source.tokens, source.positions)
-        may_look = same_sentence(source.segments, source.segments)
+        x = self._embed(self.source, source)
+        may_look = self._may_look(source.segments, source.segments)
         for layer in self.encoder:
             x = layer(x, may_look, maps.encoder if maps else None)
         return Memory(self.encoder_norm(x), source.segments)
@@ -95,20 +96,30 @@ class Transformer(Seq2Seq):
     def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, TransformerState]:
         assert isinstance(state, TransformerState)
         x = self.target(tokens.unsqueeze(1), torch.full_like(tokens, state.length).unsqueeze(1))  # (hypotheses, 1, D)
-        may_look_memory = (memory.segments != 0)[:, None, None, :]
+        may_look_memory = MayLook((memory.segments != 0)[:, None, None, :])
         past: list[KeysValues | None] = []
         for layer, seen, keys_values in zip(self.decoder, state.past, state.memory, strict=True):
             x, seen = layer(x, keys_values, None, may_look_memory, seen)
             past.append(seen)
-        return self.logits(x).squeeze(1), TransformerState(past, state.memory, state.length + 1)
+        return self.projection(self._leave(x)).squeeze(1), TransformerState(past, state.memory, state.length + 1)
 
     def _memory_keys_values(self, memory: Memory) -> list[KeysValues]:
         """What each decoder layer looks at in the memory; it does not change from step to step."""
         return [cast(DecoderLayer, layer).cross_attention.keys_values(memory.states) for layer in self.decoder]
 
-    def logits(self, x: Tensor) -> Tensor:
-        """The one route to the vocabulary: final norm, projection, scale."""
-        return self.projection(self.decoder_norm(x)) * self.projection_scale
+    def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
+        """Into the residual stream, which training may run in a lower precision."""
+        x = embedding(rows.tokens, rows.positions)
+        return x.to(self.stream) if self.training and self.stream else x
+
+    def _may_look(self, queries: Tensor, keys: Tensor, causal: bool = False) -> MayLook:
+        mask = same_sentence(queries, keys)
+        mask = mask & not_later(queries.size(1), queries.device) if causal else mask
+        return MayLook(mask, Segments(queries, keys, causal) if self.training and self.own_kernels else None)
+
+    def _leave(self, x: Tensor) -> Tensor:
+        """Out of the residual stream, ready for the vocabulary."""
+        return self.decoder_norm(x) * self.projection_scale
 
 
 def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Transformer:
@@ -133,7 +144,7 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
     )
 
     def norm(wanted: bool) -> nn.Module:
-        return nn.LayerNorm(m.d_model, m.eps) if wanted else nn.Identity()
+        return LayerNorm(m.d_model, m.eps) if wanted else nn.Identity()
 
     def embedding(tokens: nn.Embedding) -> Embedding:
         table = {"sinusoid": SinusoidPositions, "learned": LearnedPositions}[m.positions]
@@ -142,7 +153,7 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
 
     target_tokens = nn.Embedding(target_vocabulary, m.d_model)
     source_tokens = target_tokens if m.tie_source else nn.Embedding(source_vocabulary, m.d_model)
-    projection = nn.Linear(m.d_model, target_vocabulary, bias=m.output_bias)
+    projection = Linear(m.d_model, target_vocabulary, bias=m.output_bias)
     if m.tie_output:
         projection.weight = target_tokens.weight
     model = Transformer(

@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.nn import segment_attention
 from transduce.nn.cache import KeysValues
+from transduce.nn.masks import MayLook
+from transduce.nn.precision import Linear
 
 
 class Attended(NamedTuple):
@@ -19,20 +22,24 @@ class Attended(NamedTuple):
     weights: Tensor  # (R, H, T, S)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, may_look: Tensor | None, dropout: float = 0.0) -> Attended:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Attended:
     """softmax(Q Kᵀ / √d_k) V, written out. A query that may look at nothing gets zeros."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))  # (R, H, T, S)
-    if may_look is not None:
-        scores = scores.masked_fill(~may_look, torch.finfo(scores.dtype).min)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)
-    if may_look is not None:
-        weights = weights.masked_fill(~may_look, 0.0)  # matters only where a whole row is masked
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)  # matters only where a whole row is masked
     return Attended(F.dropout(weights, dropout) @ v, weights)
 
 
-def attend_fused(q: Tensor, k: Tensor, v: Tensor, may_look: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """The same summary from PyTorch's fused kernel, which never stores the weights."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=may_look, dropout_p=dropout)
+def attend_fused(q: Tensor, k: Tensor, v: Tensor, may_look: MayLook | None, dropout: float = 0.0) -> Tensor:
+    """The same summary from a kernel that never stores the weights: ours over segments, otherwise PyTorch's."""
+    if may_look is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    if may_look.segments is not None and segment_attention.fits(q, v, dropout):
+        return segment_attention.segment_attention(q, k, v, *may_look.segments)[0]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=may_look.mask, dropout_p=dropout)
 
 
 class MultiHeadAttention(nn.Module):
@@ -42,17 +49,17 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(d_model, heads * d_k, bias=bias)  # W_Q of all heads side by side
-        self.key = nn.Linear(d_model, heads * d_k, bias=bias)  # W_K
-        self.value = nn.Linear(d_model, heads * d_v, bias=bias)  # W_V
-        self.output = nn.Linear(heads * d_v, d_model, bias=bias)  # W_O
+        self.query = Linear(d_model, heads * d_k, bias=bias)  # W_Q of all heads side by side
+        self.key = Linear(d_model, heads * d_k, bias=bias)  # W_K
+        self.value = Linear(d_model, heads * d_v, bias=bias)  # W_V
+        self.output = Linear(heads * d_v, d_model, bias=bias)  # W_O
 
     def keys_values(self, context: Tensor) -> KeysValues:
         """What `forward` looks at, projected from `context` (R, S, D)."""
         return KeysValues(self._split(self.key(context)), self._split(self.value(context)))
 
     def forward(
-        self, x: Tensor, context: KeysValues, may_look: Tensor | None, maps: list[Tensor] | None = None
+        self, x: Tensor, context: KeysValues, may_look: MayLook | None, maps: list[Tensor] | None = None
     ) -> Tensor:
         """Queries from `x` (R, T, D). Given a list `maps`, the weights (R, H, T, S) are appended to it."""
         q = self._split(self.query(x))
@@ -60,7 +67,8 @@ class MultiHeadAttention(nn.Module):
         if maps is None:
             summary = attend_fused(q, context.keys, context.values, may_look, dropout)
         else:
-            summary, weights = attend(q, context.keys, context.values, may_look, dropout)
+            mask = None if may_look is None else may_look.mask
+            summary, weights = attend(q, context.keys, context.values, mask, dropout)
             maps.append(weights)
         return self.output(summary.transpose(1, 2).flatten(2))  # (R, H, T, V) -> (R, T, D)
 

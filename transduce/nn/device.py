@@ -15,6 +15,8 @@ def choose_device(wanted: str) -> str:
         # oneDNN spends about 0.6 ms on every small product there; without it decoding is 1.6 times as fast.
         torch.backends.mkldnn.set_flags(False)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    # cuDNN's attention plans anew for every shape of batch, about a second each; the other kernels do not.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if wanted == "auto":
         return next(name for name in ("cuda", "mps", "cpu") if there[name])
     if not there.get(wanted):

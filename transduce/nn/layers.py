@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
+from transduce.nn.masks import MayLook
+from transduce.nn.precision import LayerNorm, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -19,8 +21,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: str, dropout: float) -> None:
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
+        self.inner = Linear(d_model, d_ff)
+        self.outer = Linear(d_ff, d_model)
         self.activation = ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
@@ -36,7 +38,7 @@ class Residual(nn.Module):
 
     def __init__(self, d_model: int, dropout: float, eps: float, norm_before: bool) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model, eps)
+        self.norm = LayerNorm(d_model, eps)
         self.dropout = nn.Dropout(dropout)
         self.norm_before = norm_before
 
@@ -86,7 +88,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = sizes.feed_forward()
         self.feed_forward_residual = sizes.residual()
 
-    def forward(self, x: Tensor, may_look: Tensor, maps: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, may_look: MayLook, maps: list[Tensor] | None = None) -> Tensor:
         h = self.self_residual.enter(x)
         x = self.self_residual.leave(x, self.self_attention(h, self.self_attention.keys_values(h), may_look, maps))
 
@@ -110,8 +112,8 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         memory: KeysValues,
-        may_look: Tensor | None,
-        may_look_memory: Tensor,
+        may_look: MayLook | None,
+        may_look_memory: MayLook,
         past: KeysValues | None = None,
         self_maps: list[Tensor] | None = None,
         cross_maps: list[Tensor] | None = None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -17,3 +19,18 @@ def same_sentence(queries: Tensor, keys: Tensor) -> Tensor:
 def not_later(length: int, device: torch.device | None = None) -> Tensor:
     """The decoder's causal mask (T, T): a token sees itself and those before it."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+class Segments(NamedTuple):
+    """The same rule before it becomes a mask: what a kernel needs that never stores the mask."""
+
+    queries: Tensor  # (R, T) segment ids
+    keys: Tensor  # (R, S)
+    causal: bool
+
+
+class MayLook(NamedTuple):
+    """Who may look at whom: as a mask, and where a kernel of ours is to work from them, the segments behind it."""
+
+    mask: Tensor  # boolean, broadcast to (R, H, T, S)
+    segments: Segments | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,9 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     from transduce.training.trainer import Trainer
 
     device = choose_device(settings.training.device)
+    if settings.batch.layout == "auto":
+        layout: Any = "packed" if device == "cuda" and not settings.text.sampling else "buckets"
+        settings = replace(settings, batch=replace(settings.batch, layout=layout))
     pairs = corpus.count(training)
     if validation is None:
         training, validation = corpus.hold_out(training, pairs, settings.data.hold_out)
@@ -125,12 +129,12 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     tokenizers = _tokenizers(run, training, pairs, settings, report)
 
     store = _store(run, training, tokenizers, settings, report)
-    batches = Batches(store, settings.batch, tokenizers, settings.training.seed, settings.text.sampling)
+    batches = Batches(store, settings.batch, tokenizers, settings.training.seed, settings.text.sampling, device)
     report.say(f"{len(batches.plan(0)):,} batches an epoch, {batches.fill(0).empty:.1%} of their slots empty")
     valid_batches = None
     if validation is not None:
         valid_store = _store(run, validation, tokenizers, settings, report)
-        valid_batches = Batches(valid_store, settings.batch, tokenizers, seed=0)
+        valid_batches = Batches(valid_store, replace(settings.batch, layout="buckets"), tokenizers, seed=0)
 
     torch.manual_seed(settings.training.seed)
     model = folder.new_model(settings, tokenizers)

@@ -35,6 +35,7 @@ class Standing:
     batch: int = 0  # batches of this epoch already used
     seconds: float = 0.0  # time spent, earlier sessions included
     target_tokens: int = 0
+    rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
     best_loss: float | None = None
     best_bleu: float | None = None

@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+from torch import Tensor
+
 from transduce.errors import UserError
 from transduce.models.folder import write_file
 
@@ -17,14 +19,15 @@ class Metrics:
         self.path = path
         self._clear()
 
-    def add(self, loss: float, tokens: int) -> None:
-        """One more update: `loss` a token, over `tokens`."""
-        self._total += loss * tokens
+    def add(self, total: Tensor, tokens: int) -> None:
+        """One more update: its loss, summed over `tokens`."""
+        self._total = self._total + total
         self._tokens += tokens
 
     @property
     def loss(self) -> float:
-        return self._total / max(self._tokens, 1)
+        """A token; waits until a GPU has computed it."""
+        return float(self._total) / max(self._tokens, 1)
 
     @property
     def speed(self) -> float:
@@ -47,7 +50,8 @@ class Metrics:
             write_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
     def _clear(self) -> None:
-        self._total, self._tokens, self._since = 0.0, 0, time.monotonic()
+        self._total: Tensor | float = 0.0
+        self._tokens, self._since = 0, time.monotonic()
 
 
 def read(path: Path) -> list[dict]:

@@ -19,22 +19,26 @@ from transduce.errors import DataError, ModelError, Stopped, UserError
 from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, write_folder
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import SILENT, Progress, Report
-from transduce.text.tokenizer import PAD
 from transduce.training import checkpoint
 from transduce.training.checkpoint import Standing
+from transduce.training.gradients import FastGradients, Gradients, PlainGradients, can_be_fast
 from transduce.training.loss import cross_entropy
 from transduce.training.metrics import Metrics
+from transduce.training.optimizers import final_weights, make_optimizer
 from transduce.training.schedule import learning_rate
 from transduce.training.signals import StopRequest, stop_requests
 
 
-class Update(NamedTuple):
-    """What one step of the optimizer saw."""
+READ_EVERY = 0.5  # seconds between looks at what a GPU has computed; each look waits for it
 
-    loss: float  # smoothed, per target token
+
+class Update(NamedTuple):
+    """What one step of the optimizer saw. Tensors stay where they are until somebody looks."""
+
+    total: Tensor  # loss, smoothed, summed over target tokens
     tokens: int
     rate: float
-    gradient: float  # norm before clipping
+    gradient: Tensor  # norm before clipping
 
 
 class Validation(NamedTuple):
@@ -93,15 +97,13 @@ class Trainer:
         self.decode_bleu = decode_bleu
         self.device = device
         self.report = report
-        self.optimizer = make_optimizer(self.model, settings, device)
-        bf16 = device == "cuda" and torch.cuda.is_bf16_supported()
-        wanted = settings.training.precision
-        self.bfloat16 = bf16 if wanted == "auto" else wanted == "bfloat16"
+        self.optimizer = make_optimizer(self.model, settings.optimizer, device)
+        self.gradients = self._gradients()
         self.standing = Standing(data=train.store.folder.name)
         self.saved_step = 0  # of the newest checkpoint
         self.metrics = Metrics(run / "metrics.jsonl")
         self.batches_an_epoch = len(train.plan(0))
-        self.started = time.monotonic()
+        self.started = self.looked = time.monotonic()
 
     # ---- the story ---------------------------------------------------------------------------------------------
 
@@ -126,33 +128,23 @@ class Trainer:
 
     def update(self, batches: list[Batch]) -> Update:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
-        t = self.settings.training
         self.model.train()
-        count = sum(int((batch.target_out != PAD).sum()) for batch in batches)
-        total = 0.0
-        for batch in batches:
-            batch = batch.to(self.device)
-            with self._precision():
-                logits = self.model(batch.source, batch.target_in)
-            loss = cross_entropy(logits, batch.target_out, t.label_smoothing)
-            (loss.total / count).backward()
-            total += float(loss.total.detach())
+        count = sum(batch.count for batch in batches)
+        total = sum(self.gradients.add(batch.to(self.device), 1 / count) for batch in batches)
         clip = self.settings.optimizer.clip
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip))
-        if not math.isfinite(total + norm):
-            raise UserError(
-                f"the loss is no longer a number at step {self.standing.step + 1:,}; go on from the checkpoint of step "
-                f"{self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip"
-            )
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
         at = self.standing
         at.step += 1
         at.target_tokens += count
-        rate = learning_rate(at.step, self.settings.optimizer, self.settings.model.d_model, t.steps)
+        rate = learning_rate(
+            at.step, self.settings.optimizer, self.settings.model.d_model, self.settings.training.steps
+        )
+        at.rate_squares += rate**2
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares if rate else 1.0)
         self.optimizer.step()
-        self.optimizer.zero_grad()
-        return Update(total / count, count, rate, norm)
+        self.gradients.clear()
+        return Update(total, count, rate, norm)
 
     @torch.no_grad()
     def validate(self) -> Validation | None:
@@ -163,14 +155,20 @@ class Trainer:
         total, count = 0.0, 0
         for batch in self.valid_batches.epoch(0):
             batch = batch.to(self.device)
-            with self._precision():
-                logits = self.model(batch.source, batch.target_in)
-            loss = cross_entropy(logits, batch.target_out)
-            total += float(loss.total)
-            count += int(loss.count)
+            total += float(cross_entropy(self.model(batch.source, batch.target_in), batch.target_out).total)
+            count += batch.count
         return Validation(total / count, self.decode_bleu(self.model) if self.decode_bleu else None)
 
     # ---- its chapters ------------------------------------------------------------------------------------------
+
+    def _gradients(self) -> Gradients:
+        """As fast as this machine and these settings allow."""
+        t = self.settings.training
+        bf16 = self.device == "cuda" and torch.cuda.is_bf16_supported() if t.precision == "auto" else t.precision == "bfloat16"
+        self.model.stream = torch.bfloat16 if bf16 else None
+        fast = t.fast and can_be_fast(self.device) and self.settings.batch.layout == "packed"
+        self.model.own_kernels = fast
+        return (FastGradients if fast else PlainGradients)(self.model, t.label_smoothing)
 
     def _resume(self) -> None:
         found, complaints = checkpoint.latest(self.run_folder / "training")
@@ -202,6 +200,8 @@ class Trainer:
         used = self.standing.batch
         for epoch in itertools.count(self.standing.epoch):
             batches = self.train_batches.epoch(epoch, skip=used)
+            self.train_batches.plan(epoch)
+            self.train_batches.plan_ahead(epoch + 1)
             while group := list(itertools.islice(batches, self.settings.batch.accumulate)):
                 used += len(group)
                 yield epoch, used, group
@@ -222,15 +222,17 @@ class Trainer:
 
     def _validate_and_save(self) -> None:
         at, t = self.standing, self.settings.training
-        result = self.validate()
+        self._look()
+        with final_weights(self.optimizer):
+            result, weights = self.validate(), weights_of(self.model)
         if result is None:
-            self._save_weights("last", weights_of(self.model), use=True)
+            self._save_weights("last", weights, use=True)
         else:
             better = result.better_than(self._best())
             at.since_best = 0 if better else at.since_best + 1
             if better:
                 at.best_loss, at.best_bleu = result.loss, result.bleu
-                self._save_weights("best", weights_of(self.model), use=True)
+                self._save_weights("best", weights, use=True)
             self.report.say(f"step {at.step:,}: validation {result}{' (best so far)' if better else ''}")
             self._log("valid", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
         self._save()
@@ -259,7 +261,8 @@ class Trainer:
     def _conclude(self, reason: str) -> Outcome:
         """Write last and averaged weights beside the best; what validates best becomes the model."""
         chosen, best = ("last", None) if self._best() is None else ("best", self._best())
-        self._save_weights("last", weights_of(self.model))
+        with final_weights(self.optimizer):
+            self._save_weights("last", weights_of(self.model))
         mean = checkpoint.averaged(self.run_folder / "training")
         if mean is not None:
             restore(self.model, mean, self.run_folder)
@@ -285,25 +288,39 @@ class Trainer:
     def _tell(self, update: Update, bar: Progress) -> None:
         """The bar at every step; a line in metrics.jsonl now and then."""
         at = self.standing
-        self.metrics.add(update.loss, update.tokens)
-        bar.update(
-            self._share_done(),
-            step=f"{at.step:,}",
-            epoch=f"{at.epoch + 1}",
-            loss=f"{self.metrics.loss:.3f}",
-            rate=f"{update.rate:.1e}",
-            speed=f"{self.metrics.speed:,.0f} tokens/s",
-        )
-        if at.step % self.settings.training.log_every == 0:
+        self.metrics.add(update.total, update.tokens)
+        write = at.step % self.settings.training.log_every == 0
+        if write or self.device == "cpu" or time.monotonic() - self.looked > READ_EVERY:
+            loss = self._look()
+            bar.update(
+                self._share_done(),
+                step=f"{at.step:,}",
+                epoch=f"{at.epoch + 1}",
+                loss=f"{loss:.3f}",
+                rate=f"{update.rate:.1e}",
+                speed=f"{self.metrics.speed:,.0f} tokens/s",
+            )
+        if write:
             self._log(
                 "train",
                 epoch=at.epoch,
-                loss=self.metrics.loss,
+                loss=loss,
                 rate=update.rate,
-                gradient=update.gradient,
+                gradient=float(update.gradient),
                 target_tokens=at.target_tokens,
                 tokens_per_second=round(self.metrics.speed),
             )
+
+    def _look(self) -> float:
+        """The mean loss since the last line of metrics.jsonl; waits for a GPU. Weights that went wrong end the run."""
+        loss = self.metrics.loss
+        self.looked = time.monotonic()
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss is no longer a number at step {self.standing.step:,}; go on from the checkpoint of step "
+                f"{self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip"
+            )
+        return loss
 
     def _log(self, kind: str, **numbers: float | None) -> None:
         self.metrics.write(kind, self.standing.step, self._seconds(), **numbers)
@@ -318,16 +335,6 @@ class Trainer:
         ]
         return min(1.0, max(shares))
 
-    def _precision(self) -> torch.autocast:
-        return torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.bfloat16)
-
     def _seconds(self) -> float:
         return time.monotonic() - self.started
 
-
-def make_optimizer(model: Seq2Seq, settings: Settings, device: str) -> torch.optim.Optimizer:
-    """Adam as in section 5.3; the learning rate is set at every step."""
-    o = settings.optimizer
-    kind = torch.optim.AdamW if o.name == "adamw" else torch.optim.Adam
-    fused = device in ("cpu", "cuda")  # one kernel for all weights
-    return kind(model.parameters(), 0.0, (o.beta1, o.beta2), o.eps, o.weight_decay, fused=fused)
