@@ -46,7 +46,7 @@ def test_the_formula_as_a_loop() -> None:
 def test_plain_and_fused_agree(masked: bool) -> None:
     q, k, v = (x.requires_grad_() for x in random_qkv())
     mask = random_mask() if masked else None
-    plain, fused = attend(q, k, v, mask).summary, attend_fused(q, k, v, MayLook(mask) if masked else None)
+    plain, fused = attend(q, k, v, mask).summary, attend_fused(q, k, v, mask)
     torch.testing.assert_close(plain, fused, atol=1e-6, rtol=1e-5)
     for a, b in zip(
         torch.autograd.grad(plain.sum(), (q, k, v)), torch.autograd.grad(fused.sum(), (q, k, v)), strict=True
@@ -56,7 +56,7 @@ def test_plain_and_fused_agree(masked: bool) -> None:
 
 def test_nothing_to_look_at_gives_zeros() -> None:
     q, k, v = random_qkv()
-    for summary in (attend(q, k, v, random_mask()).summary, attend_fused(q, k, v, MayLook(random_mask()))):
+    for summary in (attend(q, k, v, random_mask()).summary, attend_fused(q, k, v, random_mask())):
         assert torch.equal(summary[0, :, 1], torch.zeros(H, V))
 
 

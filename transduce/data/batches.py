@@ -7,7 +7,6 @@ put by first fit into rows of one fixed shape; a row holds the same sentences on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from transduce.text.tokenizer import UNKNOWN, Tokenizer, Tokenizers
 POOL = 100  # a bucket pool holds about this many batches: long enough to sort, short enough to stay random
 
 ROW, ROW_STEP = 128, 64  # slots of a packed row unless set; made longer by so many for longer sentences
+OPEN = 16  # rows of a packed batch that are being filled
 
 Plan = np.ndarray  # (sentences, 2) of one batch: place in the store, row
 
@@ -70,8 +70,6 @@ class Batches:
         self.seed = seed
         self.sampling = sampling
         self._planned: tuple[int, list[Plan]] | None = None
-        self._ahead: dict[int, Future[list[Plan]]] = {}
-        self._thread = ThreadPoolExecutor(1)
         # All of the text on the GPU where that takes little of it: rows are made there and nothing waits for the CPU.
         resident = not sampling and _has_room(device, store)
         self._resident = [torch.from_numpy(side.ids.astype(np.int32)).to(device) for side in store.sides] if resident else None
@@ -90,13 +88,8 @@ class Batches:
     def plan(self, epoch: int) -> list[Plan]:
         """Which sentences every batch of an epoch holds. The plan made last is kept."""
         if self._planned is None or self._planned[0] != epoch:
-            ahead = self._ahead.pop(epoch, None)
-            self._planned = (epoch, ahead.result() if ahead else self._make_plan(epoch))
+            self._planned = (epoch, self._make_plan(epoch))
         return self._planned[1]
-
-    def plan_ahead(self, epoch: int) -> None:
-        """Begin to plan an epoch in a thread of its own, while the one before is trained on."""
-        self._ahead = {epoch: self._thread.submit(self._make_plan, epoch)}
 
     def _make_plan(self, epoch: int) -> list[Plan]:
         rng = np.random.default_rng([self.seed, epoch])
@@ -148,25 +141,31 @@ class Batches:
             begin += rows
 
     def _first_fit(self, order: np.ndarray) -> Iterator[Plan]:
-        """Each sentence into the first row with room on both sides; a batch ends when none has room."""
+        """Each sentence into the first open row with room on both sides; a batch ends when its rows are used up.
+
+        At most OPEN rows are open: then the fullest is closed, which hardly costs room and saves most of the looking.
+        """
         height, width = self.settings.tokens // self.row, self.row
-        least = int(min(self.source_slots.min(), self.target_slots.min()))
         needs = zip(order.tolist(), self.source_slots[order].tolist(), self.target_slots[order].tolist(), strict=True)
         plan: list[tuple[int, int]] = []
-        room = [[width, width] for _ in range(height)]  # on the two sides of each row
-        not_full = 0  # rows before this one have room for nothing
+        rows: list[list[int]] = []  # open ones: room for source, room for target, number
+        opened = 0
         for pair, source, target in needs:
-            row = not_full
-            while row < height and (room[row][0] < source or room[row][1] < target):
-                row += 1
-            if row == height:
-                yield _by_row(plan)
-                plan, room, not_full, row = [], [[width, width] for _ in range(height)], 0, 0
-            room[row][0] -= source
-            room[row][1] -= target
-            plan.append((pair, row))
-            while not_full < height and min(room[not_full]) < least:
-                not_full += 1
+            for row in rows:
+                if row[0] >= source and row[1] >= target:
+                    break
+            else:
+                if opened == height:
+                    yield _by_row(plan)
+                    plan, rows, opened = [], [], 0
+                elif len(rows) == OPEN:
+                    rows.remove(min(rows))
+                row = [width, width, opened]
+                rows.append(row)
+                opened += 1
+            row[0] -= source
+            row[1] -= target
+            plan.append((pair, row[2]))
         if plan:
             yield _by_row(plan)
 

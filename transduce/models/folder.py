@@ -65,8 +65,8 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters by name; a shared one once."""
-    return {name: weight.detach().cpu().contiguous() for name, weight in model.named_parameters()}
+    """Copies of the parameters by name; a shared one once."""
+    return {name: weight.detach().to("cpu", copy=True) for name, weight in model.named_parameters()}
 
 
 def restore(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) -> None:

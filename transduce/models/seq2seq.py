@@ -54,7 +54,6 @@ class Seq2Seq(nn.Module, ABC):
 
     projection: Linear  # the one route from a decoder's state to the vocabulary
     stream: torch.dtype | None = None  # precision of activations while training; none: that of the weights
-    own_kernels: bool = False  # while training, attention by our kernels where they fit
 
     def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
         """Logits (R, T, vocabulary) for what follows each target token; fills `maps` when given."""

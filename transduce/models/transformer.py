@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 from transduce.nn.cache import KeysValues
+from transduce.nn.dropout import Dropout
 from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
 from transduce.nn.masks import MayLook, Segments, not_later, same_sentence
 from transduce.nn.positions import LearnedPositions, SinusoidPositions
@@ -29,7 +30,7 @@ class Embedding(nn.Module):
         self.positions = positions
         self.scale = scale
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         return self.dropout(self.norm(self.tokens(tokens) * self.scale + self.positions(positions)))
@@ -115,7 +116,7 @@ class Transformer(Seq2Seq):
     def _may_look(self, queries: Tensor, keys: Tensor, causal: bool = False) -> MayLook:
         mask = same_sentence(queries, keys)
         mask = mask & not_later(queries.size(1), queries.device) if causal else mask
-        return MayLook(mask, Segments(queries, keys, causal) if self.training and self.own_kernels else None)
+        return MayLook(mask, Segments(queries, keys, causal))
 
     def _leave(self, x: Tensor) -> Tensor:
         """Out of the residual stream, ready for the vocabulary."""

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn import segment_attention
+from transduce.nn import kernels
 from transduce.nn.cache import KeysValues
 from transduce.nn.masks import MayLook
-from transduce.nn.precision import Linear
+from transduce.nn.precision import Linear, linear_together
 
 
 class Attended(NamedTuple):
@@ -33,13 +33,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float 
     return Attended(F.dropout(weights, dropout) @ v, weights)
 
 
-def attend_fused(q: Tensor, k: Tensor, v: Tensor, may_look: MayLook | None, dropout: float = 0.0) -> Tensor:
-    """The same summary from a kernel that never stores the weights: ours over segments, otherwise PyTorch's."""
-    if may_look is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-    if may_look.segments is not None and segment_attention.fits(q, v, dropout):
-        return segment_attention.segment_attention(q, k, v, *may_look.segments)[0]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=may_look.mask, dropout_p=dropout)
+def attend_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
+    """The same summary from PyTorch's fused kernel, which never stores the weights."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
 
 class MultiHeadAttention(nn.Module):
@@ -48,29 +44,60 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, heads: int, d_k: int, d_v: int, bias: bool, dropout: float) -> None:
         super().__init__()
         self.heads = heads
+        self.d_k = d_k
         self.dropout = dropout
         self.query = Linear(d_model, heads * d_k, bias=bias)  # W_Q of all heads side by side
         self.key = Linear(d_model, heads * d_k, bias=bias)  # W_K
         self.value = Linear(d_model, heads * d_v, bias=bias)  # W_V
         self.output = Linear(heads * d_v, d_model, bias=bias)  # W_O
 
-    def keys_values(self, context: Tensor) -> KeysValues:
-        """What `forward` looks at, projected from `context` (R, S, D)."""
-        return KeysValues(self._split(self.key(context)), self._split(self.value(context)))
-
     def forward(
         self, x: Tensor, context: KeysValues, may_look: MayLook | None, maps: list[Tensor] | None = None
     ) -> Tensor:
         """Queries from `x` (R, T, D). Given a list `maps`, the weights (R, H, T, S) are appended to it."""
-        q = self._split(self.query(x))
+        q = self.query(x)
+        if maps is None and self._kernel_fits(may_look, q):
+            return self._by_kernel([q, context.packed], may_look)
+        return self._read(q, *context.split(), may_look, maps)
+
+    def over_itself(
+        self, x: Tensor, past: KeysValues | None, may_look: MayLook | None, maps: list[Tensor] | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        """Queries, keys and values all from `x`, in one product; also gives back what could be seen."""
+        qkv = linear_together(x, self.query, self.key, self.value)
+        width = self.heads * self.d_k
+        seen = KeysValues(qkv[..., width:], width)
+        if past is not None:
+            seen = past.append(seen)
+            return self._read(qkv[..., :width], *seen.split(), may_look, maps), seen
+        if maps is None and self._kernel_fits(may_look, qkv):
+            return self._by_kernel([qkv], may_look), seen
+        return self._read(*qkv.split([width, width, qkv.size(2) - 2 * width], 2), may_look, maps), seen
+
+    def keys_values(self, context: Tensor) -> KeysValues:
+        """What `forward` looks at, projected from `context` (R, S, D)."""
+        return KeysValues(linear_together(context, self.key, self.value), self.heads * self.d_k)
+
+    def _read(
+        self, q: Tensor, k: Tensor, v: Tensor, may_look: MayLook | None, maps: list[Tensor] | None
+    ) -> Tensor:
+        """What the heads find, then W_O. q (R, T, H*K), k (R, S, H*K), v (R, S, H*V)."""
+        q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v))  # (R, H, T, K)
+        mask = None if may_look is None else may_look.mask
         dropout = self.dropout if self.training else 0.0
         if maps is None:
-            summary = attend_fused(q, context.keys, context.values, may_look, dropout)
+            summary = attend_fused(q, k, v, mask, dropout)
         else:
-            mask = None if may_look is None else may_look.mask
-            summary, weights = attend(q, context.keys, context.values, mask, dropout)
+            summary, weights = attend(q, k, v, mask, dropout)
             maps.append(weights)
         return self.output(summary.transpose(1, 2).flatten(2))  # (R, H, T, V) -> (R, T, D)
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)  # (R, T, H*K) -> (R, H, T, K)
+    def _kernel_fits(self, may_look: MayLook | None, x: Tensor) -> bool:
+        """Ours knows segments, and no dropout on the weights."""
+        dropout = self.training and self.dropout > 0
+        return kernels.in_use(x) and may_look is not None and may_look.segments is not None and not dropout
+
+    def _by_kernel(self, packed: list[Tensor], may_look: MayLook) -> Tensor:
+        from transduce.nn.kernels.segment_attention import segment_attention
+
+        return self.output(segment_attention(packed, self.heads, self.d_k, *may_look.segments)[0])

@@ -9,13 +9,18 @@ from torch import Tensor
 
 
 class KeysValues(NamedTuple):
-    """What attention looks at: the keys score, the values are summed."""
+    """What attention looks at: the keys score, the values are summed. They lie side by side, as one product made them."""
 
-    keys: Tensor  # (R, H, T, K)
-    values: Tensor  # (R, H, T, V)
+    packed: Tensor  # (R, T, H*K + H*V)
+    width: int  # H*K
+
+    def split(self) -> tuple[Tensor, Tensor]:
+        """Keys (R, T, H*K) and values (R, T, H*V)."""
+        keys, values = self.packed.split([self.width, self.packed.size(2) - self.width], 2)
+        return keys, values
 
     def append(self, new: KeysValues) -> KeysValues:
-        return KeysValues(torch.cat([self.keys, new.keys], 2), torch.cat([self.values, new.values], 2))
+        return self._replace(packed=torch.cat([self.packed, new.packed], 1))
 
     def select(self, rows: Tensor) -> KeysValues:
-        return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        return self._replace(packed=self.packed.index_select(0, rows))

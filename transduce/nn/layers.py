@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.nn import kernels
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
+from transduce.nn.dropout import Dropout
 from transduce.nn.masks import MayLook
-from transduce.nn.precision import LayerNorm, Linear
+from transduce.nn.precision import LayerNorm, Linear, LinearRelu
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -24,9 +27,12 @@ class FeedForward(nn.Module):
         self.inner = Linear(d_model, d_ff)
         self.outer = Linear(d_ff, d_model)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.activation is F.relu and kernels.in_use(x):
+            inner = LinearRelu.apply(x, self.inner.weight.to(x.dtype), self.inner.bias.to(x.dtype))
+            return self.outer(self.dropout(inner))
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
@@ -39,15 +45,26 @@ class Residual(nn.Module):
     def __init__(self, d_model: int, dropout: float, eps: float, norm_before: bool) -> None:
         super().__init__()
         self.norm = LayerNorm(d_model, eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm_before = norm_before
 
     def enter(self, x: Tensor) -> Tensor:
         return self.norm(x) if self.norm_before else x
 
     def leave(self, x: Tensor, written: Tensor) -> Tensor:
+        if kernels.in_use(x) and not self.norm_before:
+            return self._leave_fused(x, written)
         x = x + self.dropout(written)
         return x if self.norm_before else self.norm(x)
+
+
+    def _leave_fused(self, x: Tensor, written: Tensor) -> Tensor:
+        """The same in one pass each way."""
+        from transduce.nn.kernels.residual_norm import residual_norm
+
+        seed = torch.randint(2**31 - 1, (1,), device=x.device)
+        dropout = self.dropout.p if self.training else 0.0
+        return residual_norm(x, written, self.norm.weight, self.norm.bias, seed, dropout, self.norm.eps)[0]
 
 
 class LayerSizes(NamedTuple):
@@ -90,7 +107,8 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, may_look: MayLook, maps: list[Tensor] | None = None) -> Tensor:
         h = self.self_residual.enter(x)
-        x = self.self_residual.leave(x, self.self_attention(h, self.self_attention.keys_values(h), may_look, maps))
+        read, _ = self.self_attention.over_itself(h, None, may_look, maps)
+        x = self.self_residual.leave(x, read)
 
         h = self.feed_forward_residual.enter(x)
         return self.feed_forward_residual.leave(x, self.feed_forward(h))
@@ -124,11 +142,10 @@ class DecoderLayer(nn.Module):
         than `x`: then consecutive rows of `x` are beams of one sentence and look at its memory together.
         """
         h = self.self_residual.enter(x)
-        seen = self.self_attention.keys_values(h)
-        seen = past.append(seen) if past is not None else seen
-        x = self.self_residual.leave(x, self.self_attention(h, seen, may_look, self_maps))
+        read, seen = self.self_attention.over_itself(h, past, may_look, self_maps)
+        x = self.self_residual.leave(x, read)
 
-        h = self.cross_residual.enter(x).reshape(memory.keys.size(0), -1, x.size(-1))  # beams become queries
+        h = self.cross_residual.enter(x).reshape(memory.packed.size(0), -1, x.size(-1))  # beams become queries
         read = self.cross_attention(h, memory, may_look_memory, cross_maps)
         x = self.cross_residual.leave(x, read.reshape_as(x))
 

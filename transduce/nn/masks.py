@@ -22,7 +22,7 @@ def not_later(length: int, device: torch.device | None = None) -> Tensor:
 
 
 class Segments(NamedTuple):
-    """The same rule before it becomes a mask: what a kernel needs that never stores the mask."""
+    """The same rule before it becomes a mask, for a kernel that never stores the mask."""
 
     queries: Tensor  # (R, T) segment ids
     keys: Tensor  # (R, S)
@@ -30,7 +30,7 @@ class Segments(NamedTuple):
 
 
 class MayLook(NamedTuple):
-    """Who may look at whom: as a mask, and where a kernel of ours is to work from them, the segments behind it."""
+    """Who may look at whom: as a mask, and where it follows from segments, those too."""
 
     mask: Tensor  # boolean, broadcast to (R, H, T, S)
     segments: Segments | None = None

@@ -6,6 +6,9 @@ inside a norm, the weights and their gradients keep all their digits.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,6 +19,29 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(x.dtype)
         return F.linear(x, self.weight.to(x.dtype), bias)
+
+
+class LinearRelu(torch.autograd.Function):
+    """max(0, W x + b) as one product: the GPU's matrix library adds b and cuts at 0 before it writes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = torch._addmm_activation(bias, x.flatten(0, -2), weight.T)
+        ctx.save_for_backward(x, weight, y)
+        return y.unflatten(0, x.shape[:-1])
+
+    @staticmethod
+    def backward(ctx: Any, d_y: Tensor) -> Any:  # type: ignore[override]
+        x, weight, y = ctx.saved_tensors
+        d = torch.where(y > 0, d_y.flatten(0, -2), 0.0)
+        return (d @ weight).view_as(x), d.T @ x.flatten(0, -2), d.sum(0)
+
+
+def linear_together(x: Tensor, *parts: Linear) -> Tensor:
+    """Several projections of one x side by side, as one product: faster than one after the other."""
+    weight = torch.cat([part.weight for part in parts]).to(x.dtype)
+    bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts]).to(x.dtype)
+    return F.linear(x, weight, bias)
 
 
 class LayerNorm(nn.LayerNorm):

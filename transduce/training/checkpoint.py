@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from transduce.errors import ModelError
 from transduce.models.folder import MODEL, read_tensors, restore, tensor_bytes, verify, weights_of, write_folder
+from transduce.training.flat import FlatWeights
 
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
 
@@ -42,14 +43,21 @@ class Standing:
     since_best: int = 0  # validations without a better one
 
 
-def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, standing: Standing, keep: int) -> None:
+def save(
+    folder: Path,
+    model: nn.Module,
+    flat: FlatWeights,
+    optimizer: torch.optim.Optimizer,
+    standing: Standing,
+    keep: int,
+) -> None:
     """Write step-N; then let go of all but the newest `keep`."""
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state()
     files = {
         MODEL: tensor_bytes(weights_of(model)),
-        "optimizer.safetensors": tensor_bytes(_optimizer_tensors(model, optimizer)),
+        "optimizer.safetensors": tensor_bytes(_optimizer_tensors(flat, optimizer)),
         "random.safetensors": tensor_bytes(random),
         "standing.json": json.dumps(asdict(standing), indent=1).encode(),
     }
@@ -100,16 +108,10 @@ def latest(folder: Path) -> tuple[Path | None, list[str]]:
     return None, complaints
 
 
-def resume(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Standing:
+def resume(checkpoint: Path, model: nn.Module, flat: FlatWeights, optimizer: torch.optim.Optimizer) -> Standing:
     """Put everything back as it was."""
     restore(model, read_tensors(checkpoint / MODEL), checkpoint / MODEL)
-    tensors = read_tensors(checkpoint / "optimizer.safetensors")
-    places = {name: i for i, (name, _) in enumerate(model.named_parameters())}
-    state: dict[int, dict[str, Tensor]] = {i: {} for i in places.values()}
-    for name, tensor in tensors.items():
-        weight, _, moment = name.rpartition("/")
-        state[places[weight]][moment] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    _restore_optimizer(flat, optimizer, read_tensors(checkpoint / "optimizer.safetensors"))
     random = read_tensors(checkpoint / "random.safetensors")
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():
@@ -133,12 +135,27 @@ def averaged(folder: Path) -> dict[str, Tensor] | None:
     return {name: (total / count).float() for name, total in mean.items()} if count > 1 else None
 
 
-def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}/{key}": value.detach().cpu().contiguous()
-        for name, weight in model.named_parameters()
-        for key, value in optimizer.state[weight].items()
-    }
+def _optimizer_tensors(flat: FlatWeights, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """`weight/moment`: the optimizer's tensors cut by weight; one that is not of their size (a count) is repeated."""
+    found = {}
+    for moment, value in optimizer.state[flat.weights].items():
+        whole = value.shape == flat.weights.shape
+        for name, part in flat.by_name(value if whole else flat.weights).items():
+            found[f"{name}/{moment}"] = (part if whole else value).detach().to("cpu", copy=True)
+    return found
+
+
+def _restore_optimizer(flat: FlatWeights, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[str, Tensor] = {}
+    for moment in {name.rpartition("/")[2] for name in tensors}:
+        for place in flat.places:
+            value = tensors[f"{place.name}/{moment}"]
+            if value.shape != place.shape:
+                state[moment] = value
+                break
+            place.of(state.setdefault(moment, torch.zeros(flat.weights.shape))).copy_(value)
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
 
 
 def _by_step(folder: Path, pattern: str) -> list[Path]:

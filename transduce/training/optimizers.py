@@ -1,4 +1,4 @@
-"""How gradients become updates: Adam (PyTorch's), Schedule-Free AdamW and Muon.
+"""How gradients become updates: Adam (PyTorch's), Schedule-Free AdamW and Muon, over weights that lie end to end.
 
 The trainer sets three numbers in `param_groups` before every update: `lr`, the learning rate; `number`, the update's
 number from 1; `share`, lr² as a share of the sum of all lr² so far, with which Schedule-Free averages.
@@ -6,28 +6,26 @@ number from 1; `share`, lr² as a share of the sum of all lr² so far, with whic
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transduce.config import OptimizerSettings
+from transduce.training.flat import FlatWeights
 
 
-def make_optimizer(model: nn.Module, o: OptimizerSettings, device: str) -> torch.optim.Optimizer:
+def make_optimizer(flat: FlatWeights, o: OptimizerSettings) -> torch.optim.Optimizer:
     """The optimizer that the settings name."""
-    weights = list(model.parameters())
     if o.name == "schedule_free":
-        return ScheduleFree(weights, o.beta1, o.beta2, o.eps, o.weight_decay)
+        return ScheduleFree(flat, o)
     if o.name == "muon":
-        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-        tables |= {id(w) for name, w in model.named_parameters() if name.startswith("projection.")}
-        matrices = [w for w in weights if w.dim() == 2 and id(w) not in tables]
-        return Muon(weights, matrices, o.beta1, o.beta2, o.eps, o.weight_decay)
+        return Muon(flat, o)
     kind = torch.optim.AdamW if o.name == "adamw" else torch.optim.Adam  # section 5.3 of the paper
-    fused = device in ("cpu", "cuda")  # one kernel for all weights
-    return kind(weights, 0.0, (o.beta1, o.beta2), o.eps, o.weight_decay, fused=fused)
+    fused = flat.weights.device.type in ("cpu", "cuda")
+    return kind([flat.weights], 0.0, (o.beta1, o.beta2), o.eps, o.weight_decay, fused=fused)
 
 
 class ScheduleFree(torch.optim.Optimizer):
@@ -37,36 +35,28 @@ class ScheduleFree(torch.optim.Optimizer):
     y = β₁ x + (1 - β₁) z, which is what the model holds while it trains. x is not stored: it follows from y and z.
     """
 
-    def __init__(self, weights: list[nn.Parameter], beta1: float, beta2: float, eps: float, decay: float) -> None:
-        super().__init__(weights, {"lr": 0.0, "number": 0, "share": 1.0})
-        self.beta1, self.beta2, self.eps, self.decay = beta1, beta2, eps, decay
-        for w in weights:
-            self.state[w] = {"z": w.detach().clone(), "square": torch.zeros_like(w)}
+    def __init__(self, flat: FlatWeights, o: OptimizerSettings) -> None:
+        super().__init__([flat.weights], {"lr": 0.0, "number": 0, "share": 1.0})
+        self.o, self.y = o, flat.weights
+        self.state[self.y] = {"z": self.y.detach().clone(), "square": torch.zeros_like(self.y)}
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        group = self.param_groups[0]
-        rate, number, share = group["lr"], group["number"], group["share"]
-        weights = [w for w in group["params"] if w.grad is not None]
-        y, g = [w.data for w in weights], [w.grad for w in weights]
-        z, square = [self.state[w]["z"] for w in weights], [self.state[w]["square"] for w in weights]
-        torch._foreach_mul_(square, self.beta2)
-        torch._foreach_addcmul_(square, g, g, 1 - self.beta2)
-        root = torch._foreach_div(square, 1 - self.beta2**number)
-        torch._foreach_sqrt_(root)
-        torch._foreach_add_(root, self.eps)
-        direction = torch._foreach_div(g, root)
-        if self.decay:
-            torch._foreach_add_(direction, y, alpha=self.decay)
-        torch._foreach_lerp_(y, z, share)
-        torch._foreach_add_(y, direction, alpha=rate * (self.beta1 * (1 - share) - 1))
-        torch._foreach_add_(z, direction, alpha=-rate)
+        rate, number, share = (self.param_groups[0][key] for key in ("lr", "number", "share"))
+        y, g, o = self.y, self.y.grad, self.o
+        z, square = self.state[y]["z"], self.state[y]["square"]
+        square.mul_(o.beta2).addcmul_(g, g, value=1 - o.beta2)
+        direction = g / (square / (1 - o.beta2**number)).sqrt_().add_(o.eps)
+        if o.weight_decay:
+            direction.add_(y, alpha=o.weight_decay)
+        y.lerp_(z, share)
+        y.add_(direction, alpha=rate * (o.beta1 * (1 - share) - 1))
+        z.add_(direction, alpha=-rate)
 
     @torch.no_grad()
     def average(self) -> None:
         """Put x in the place of y."""
-        for w in self.param_groups[0]["params"]:
-            w.lerp_(self.state[w]["z"], 1 - 1 / self.beta1)
+        self.y.lerp_(self.state[self.y]["z"], 1 - 1 / self.o.beta1)
 
 
 class Muon(torch.optim.Optimizer):
@@ -77,47 +67,29 @@ class Muon(torch.optim.Optimizer):
     al., 2025), so that Adam's learning rates serve.
     """
 
-    def __init__(
-        self, weights: list[nn.Parameter], matrices: list[nn.Parameter], beta1: float, beta2: float, eps: float,
-        decay: float,
-    ) -> None:  # fmt: skip
-        super().__init__(weights, {"lr": 0.0, "number": 0, "share": 1.0})
-        self.beta1, self.beta2, self.eps, self.decay = beta1, beta2, eps, decay
-        chosen = {id(w) for w in matrices}
-        self.others = [w for w in weights if id(w) not in chosen]
-        self.by_shape: dict[torch.Size, list[nn.Parameter]] = {}
-        for w in matrices:
-            self.by_shape.setdefault(w.shape, []).append(w)
-            self.state[w] = {"momentum": torch.zeros_like(w)}
-        for w in self.others:
-            self.state[w] = {"momentum": torch.zeros_like(w), "square": torch.zeros_like(w)}
+    def __init__(self, flat: FlatWeights, o: OptimizerSettings) -> None:
+        super().__init__([flat.weights], {"lr": 0.0, "number": 0, "share": 1.0})
+        self.o, self.weights = o, flat.weights
+        self.state[self.weights] = {name: torch.zeros_like(flat.weights) for name in ("momentum", "square")}
+        layers = ("encoder.", "decoder.")  # not the tables of tokens and positions, nor the projection
+        inner = [place for place in flat.places if len(place.shape) == 2 and place.name.startswith(layers)]
+        self.stacks = [list(places) for _, places in itertools.groupby(inner, lambda place: place.shape)]
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        group = self.param_groups[0]
-        rate, number = group["lr"], group["number"]
-        if self.decay:
-            torch._foreach_mul_([w.data for w in group["params"]], 1 - rate * self.decay)
-        self._adam(rate, number)
-        for shape, weights in self.by_shape.items():
-            momentum, g = [self.state[w]["momentum"] for w in weights], [_gradient(w) for w in weights]
-            torch._foreach_lerp_(momentum, g, 0.05)
-            ahead = torch.stack(torch._foreach_lerp(g, momentum, 0.95))  # Nesterov: one step further
-            turned = orthogonal(ahead) * (0.2 * max(shape) ** 0.5)
-            torch._foreach_add_([w.data for w in weights], list(turned.to(g[0].dtype)), alpha=-rate)
-
-    def _adam(self, rate: float, number: int) -> None:
-        g = [_gradient(w) for w in self.others]
-        momentum = [self.state[w]["momentum"] for w in self.others]
-        square = [self.state[w]["square"] for w in self.others]
-        torch._foreach_lerp_(momentum, g, 1 - self.beta1)
-        torch._foreach_mul_(square, self.beta2)
-        torch._foreach_addcmul_(square, g, g, 1 - self.beta2)
-        root = torch._foreach_div(square, 1 - self.beta2**number)
-        torch._foreach_sqrt_(root)
-        torch._foreach_add_(root, self.eps)
-        step = torch._foreach_div(momentum, root)
-        torch._foreach_add_([w.data for w in self.others], step, alpha=-rate / (1 - self.beta1**number))
+        rate, number = (self.param_groups[0][key] for key in ("lr", "number"))
+        w, g, o = self.weights, self.weights.grad, self.o
+        momentum, square = self.state[w]["momentum"], self.state[w]["square"]
+        momentum.lerp_(g, 1 - o.beta1)
+        square.mul_(o.beta2).addcmul_(g, g, value=1 - o.beta2)
+        step = momentum / (square / (1 - o.beta2**number)).sqrt_().add_(o.eps) / (1 - o.beta1**number)
+        for places in self.stacks:
+            ahead = torch.stack([torch.lerp(p.of(g), p.of(momentum), o.beta1) for p in places])  # as Nesterov
+            turned = orthogonal(ahead) * (0.2 * max(places[0].shape) ** 0.5)
+            torch._foreach_copy_([p.of(step) for p in places], list(turned))
+        if o.weight_decay:
+            w.mul_(1 - rate * o.weight_decay)
+        w.add_(step, alpha=-rate)
 
 
 def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
@@ -136,20 +108,15 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     return X.mT if tall else X
 
 
-def _gradient(w: nn.Parameter) -> Tensor:
-    return w.grad if w.grad is not None else torch.zeros_like(w)
-
-
 @contextmanager
 def final_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Within, the model holds the weights that are meant to be used, where those differ from the ones that train."""
     if not isinstance(optimizer, ScheduleFree):
         yield
         return
-    training = [w.detach().clone() for w in optimizer.param_groups[0]["params"]]
+    training = optimizer.y.detach().clone()
     optimizer.average()
     try:
         yield
     finally:
-        with torch.no_grad():
-            torch._foreach_copy_(optimizer.param_groups[0]["params"], training)
+        optimizer.y.data.copy_(training)

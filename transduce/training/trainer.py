@@ -21,6 +21,7 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.report import SILENT, Progress, Report
 from transduce.training import checkpoint
 from transduce.training.checkpoint import Standing
+from transduce.training.flat import FlatWeights
 from transduce.training.gradients import FastGradients, Gradients, PlainGradients, can_be_fast
 from transduce.training.loss import cross_entropy
 from transduce.training.metrics import Metrics
@@ -97,7 +98,8 @@ class Trainer:
         self.decode_bleu = decode_bleu
         self.device = device
         self.report = report
-        self.optimizer = make_optimizer(self.model, settings.optimizer, device)
+        self.flat = FlatWeights(self.model)
+        self.optimizer = make_optimizer(self.flat, settings.optimizer)
         self.gradients = self._gradients()
         self.standing = Standing(data=train.store.folder.name)
         self.saved_step = 0  # of the newest checkpoint
@@ -131,8 +133,7 @@ class Trainer:
         self.model.train()
         count = sum(batch.count for batch in batches)
         total = sum(self.gradients.add(batch.to(self.device), 1 / count) for batch in batches)
-        clip = self.settings.optimizer.clip
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
+        norm = self._clip()
         at = self.standing
         at.step += 1
         at.target_tokens += count
@@ -143,8 +144,15 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares if rate else 1.0)
         self.optimizer.step()
-        self.gradients.clear()
+        self.flat.gradients.zero_()
         return Update(total, count, rate, norm)
+
+    def _clip(self) -> Tensor:
+        """Gradients longer than optimizer.clip are shortened to it; gives their norm before."""
+        norm, longest = self.flat.gradients.norm(), self.settings.optimizer.clip
+        if longest is not None:
+            self.flat.gradients.mul_((longest / (norm + 1e-6)).clamp(max=1.0))
+        return norm
 
     @torch.no_grad()
     def validate(self) -> Validation | None:
@@ -164,11 +172,12 @@ class Trainer:
     def _gradients(self) -> Gradients:
         """As fast as this machine and these settings allow."""
         t = self.settings.training
-        bf16 = self.device == "cuda" and torch.cuda.is_bf16_supported() if t.precision == "auto" else t.precision == "bfloat16"
-        self.model.stream = torch.bfloat16 if bf16 else None
+        has = self.device == "cuda" and torch.cuda.is_bf16_supported()
+        self.model.stream = torch.bfloat16 if t.precision == "bfloat16" or (t.precision == "auto" and has) else None
         fast = t.fast and can_be_fast(self.device) and self.settings.batch.layout == "packed"
-        self.model.own_kernels = fast
-        return (FastGradients if fast else PlainGradients)(self.model, t.label_smoothing)
+        if fast:
+            return FastGradients(self.model, t.label_smoothing, self.flat)
+        return PlainGradients(self.model, t.label_smoothing)
 
     def _resume(self) -> None:
         found, complaints = checkpoint.latest(self.run_folder / "training")
@@ -176,7 +185,7 @@ class Trainer:
             self.report.warn(f"passed over a checkpoint: {complaint}")
         if found is not None:
             text = self.standing.data
-            self.standing = checkpoint.resume(found, self.model, self.optimizer)
+            self.standing = checkpoint.resume(found, self.model, self.flat, self.optimizer)
             if self.standing.data != text:
                 raise DataError(
                     f"{self.run_folder} was trained on other text, or with other filters, than is given now; "
@@ -200,8 +209,6 @@ class Trainer:
         used = self.standing.batch
         for epoch in itertools.count(self.standing.epoch):
             batches = self.train_batches.epoch(epoch, skip=used)
-            self.train_batches.plan(epoch)
-            self.train_batches.plan_ahead(epoch + 1)
             while group := list(itertools.islice(batches, self.settings.batch.accumulate)):
                 used += len(group)
                 yield epoch, used, group
@@ -245,7 +252,7 @@ class Trainer:
     def _save(self) -> None:
         self.standing.seconds = self._seconds()
         folder = self.run_folder / "training"
-        checkpoint.save(folder, self.model, self.optimizer, self.standing, self.settings.training.keep)
+        checkpoint.save(folder, self.model, self.flat, self.optimizer, self.standing, self.settings.training.keep)
         self.saved_step = self.standing.step
 
     def _stop_if_asked(self, request: StopRequest) -> None:

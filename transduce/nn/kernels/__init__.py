@@ -1,0 +1,26 @@
+"""Kernels of our own in Triton, where measured to pay, each beside a plain twin that computes the same.
+
+They run where the model is compiled for a GPU (training/gradients.py), and nowhere else. A machine without Triton
+(macOS, or PyTorch for CPUs) never meets them. The tests run them on a CPU through Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import torch
+from torch import Tensor
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def load() -> None:
+    """Import them ahead of time: a compiler that follows the model should not meet imports of Triton on its way."""
+    for name in ("segment_attention", "residual_norm"):
+        importlib.import_module(f"{__name__}.{name}")
+
+
+def in_use(x: Tensor) -> bool:
+    """Whether this is the compiled path on a GPU."""
+    return HAS_TRITON and x.is_cuda and torch.compiler.is_compiling()

@@ -1,0 +1,49 @@
+"""All weights of a model end to end in one tensor, and their gradients in another.
+
+The model does not notice: its weights become views. But what is done to every weight (norm, clipping, update,
+setting gradients to zero) is now done once, not once for each of hundreds of tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+ALIGNED = 64  # numbers; every weight begins at a multiple of 256 bytes, as kernels like it
+
+
+class Place(NamedTuple):
+    """Where a weight lies."""
+
+    name: str
+    shape: torch.Size
+    begin: int
+
+    def of(self, flat: Tensor) -> Tensor:
+        return flat[self.begin : self.begin + math.prod(self.shape)].view(self.shape)
+
+
+class FlatWeights:
+    """Takes over the weights of a model; those of one shape lie side by side."""
+
+    def __init__(self, model: nn.Module) -> None:
+        named = sorted(model.named_parameters(), key=lambda item: (item[1].dim(), tuple(item[1].shape)))
+        self.places: list[Place] = []
+        end = 0
+        for name, weight in named:
+            self.places.append(Place(name, weight.shape, end))
+            end += -(-weight.numel() // ALIGNED) * ALIGNED
+        like = named[0][1]
+        self.weights = nn.Parameter(torch.zeros(end, dtype=like.dtype, device=like.device))
+        self.gradients = self.weights.grad = torch.zeros_like(self.weights)
+        for place, (_, weight) in zip(self.places, named, strict=True):
+            place.of(self.weights.data).copy_(weight.data)
+            weight.data = place.of(self.weights.data)
+            weight.grad = place.of(self.gradients)
+
+    def by_name(self, flat: Tensor) -> dict[str, Tensor]:
+        """A tensor that lies like the weights, cut into views."""
+        return {place.name: place.of(flat) for place in self.places}
