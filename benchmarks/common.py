@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,24 +34,83 @@ def machine() -> dict[str, str]:
     }
 
 
-@dataclass
-class Timed:
-    """A system and what it did."""
+class Worker:
+    """A system in a process of its own: built while others are, then timed in turns with them."""
 
-    name: str
-    step: Callable[[], int]  # does one update, gives its target tokens
-    memory: int = 0  # peak bytes
-    build_seconds: float = 0.0
-    speeds: list[float] = field(default_factory=list)  # target tokens a second, one a round
+    def __init__(self, name: str, make: Callable[..., Callable[[], int]], *given: Any) -> None:
+        self.name = name
+        self.speeds: list[float] = []  # target tokens a second, one a round
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, make, given), daemon=True)
+        self._process.start()
+
+    def ready(self) -> bool:
+        """Wait until it is built; afterwards `memory` and `seconds` are known. False: it could not be built."""
+        self.memory, self.seconds, complaint = self._answer()
+        print(f"{self.name}: {complaint or f'ready after {self.seconds:.0f} s'}", file=sys.stderr, flush=True)
+        return not complaint
+
+    def run(self, seconds: float) -> float:
+        """Target tokens a second over so many seconds of updates."""
+        return self.ask("run", seconds)
+
+    def ask(self, what: str, value: Any = None) -> Any:
+        """`run`, or something that the step itself offers by that name."""
+        self._pipe.send((what, value))
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except EOFError:
+            return 0, 0.0, "its process ended"
 
     @property
     def speed(self) -> float:
         return statistics.median(self.speeds)
 
-    def ratio(self, other: Timed) -> tuple[float, float, float]:
+    def ratio(self, other: Worker) -> tuple[float, float, float]:
         """Median, lowest and highest of this speed over the other's, round by round."""
         ratios = [a / b for a, b in zip(self.speeds, other.speeds, strict=True)]
         return statistics.median(ratios), min(ratios), max(ratios)
+
+    def facts(self) -> dict[str, Any]:
+        keys = ("name", "memory", "seconds", "speeds", "speed")
+        return {key: getattr(self, key) for key in keys}
+
+
+def _serve(pipe: Any, make: Callable[..., Callable[[], int]], given: tuple) -> None:
+    """Build, say so, then do as asked until the pipe closes."""
+    begin = time.perf_counter()
+    try:
+        step = make(*given)
+        for _ in range(4):
+            step()
+        synchronize()
+    except Exception as error:  # a peer that cannot be built is a result too
+        pipe.send((0, 0.0, f"failed: {type(error).__name__}: {str(error)[:300]}"))
+        return
+    memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    pipe.send((memory, time.perf_counter() - begin, ""))
+    while True:
+        try:
+            what, value = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_measure(step, value) if what == "run" else getattr(step, what)(value))
+
+
+def _measure(step: Callable[[], int], seconds: float) -> float:
+    for _ in range(2):
+        step()
+    synchronize()
+    begin, tokens, steps = time.perf_counter(), 0, 0
+    while time.perf_counter() - begin < seconds or steps < 3:
+        tokens += step()
+        steps += 1
+    synchronize()
+    return tokens / (time.perf_counter() - begin)
 
 
 def synchronize() -> None:
@@ -58,35 +118,12 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def build(name: str, make: Callable[[], Callable[[], int]], warm_up: int = 3) -> Timed:
-    """Make a system and let it compile; its peak memory is what came on top of what was there."""
-    before = time.perf_counter()
-    base = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    system = Timed(name, make())
-    for _ in range(warm_up):
-        system.step()
-    synchronize()
-    if torch.cuda.is_available():
-        system.memory = torch.cuda.max_memory_allocated() - base
-    system.build_seconds = time.perf_counter() - before
-    print(f"{name}: ready after {system.build_seconds:.0f} s", file=sys.stderr, flush=True)
-    return system
-
-
-def race(systems: Sequence[Timed], rounds: int = 5, seconds: float = 2.0) -> None:
+def race(workers: Sequence[Worker], rounds: int = 5, seconds: float = 2.0) -> None:
     """Time them one after the other, `rounds` times, each round beginning with another one."""
     for number in range(rounds):
-        turn = number % len(systems)
-        for system in [*systems[turn:], *systems[:turn]]:
-            synchronize()
-            begin, tokens, steps = time.perf_counter(), 0, 0
-            while time.perf_counter() - begin < seconds or steps < 3:
-                tokens += sum(system.step() for _ in range(5))
-                steps += 5
-                synchronize()
-            system.speeds.append(tokens / (time.perf_counter() - begin))
+        turn = number % len(workers)
+        for worker in [*workers[turn:], *workers[:turn]]:
+            worker.speeds.append(worker.run(seconds))
 
 
 def matrix_rate() -> float:
@@ -102,7 +139,7 @@ def matrix_rate() -> float:
     return 30 * 2 * 8192**3 / (time.perf_counter() - begin)
 
 
-def sentence_lengths(count: int, mean: float, seed: int = 0, longest: int = 127) -> tuple[np.ndarray, np.ndarray]:
+def sentence_lengths(count: int, mean: float, longest: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of both sides of sentence pairs: log-normal as in real text, the sides within a fifth of each other."""
     rng = np.random.default_rng(seed)
     target = rng.lognormal(np.log(mean) - 0.45**2 / 2, 0.45, count)
@@ -114,9 +151,3 @@ def write(path: Path, name: str, facts: dict) -> None:
     """As JSON, with the machine."""
     path.mkdir(parents=True, exist_ok=True)
     (path / f"{name}.json").write_text(json.dumps({"benchmark": name, **machine(), **facts}, indent=1) + "\n")
-
-
-def as_facts(system: Timed) -> dict:
-    facts = asdict(system)
-    del facts["step"]
-    return {**facts, "speed": system.speed}

@@ -8,9 +8,10 @@ Ours is the trainer itself, with everything a run does between two validations.
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from transduce.config import compose
 from transduce.data.batches import Batches
 from transduce.data.store import Side
 from transduce.models import transformer
+from transduce.nn.device import choose_device
 from transduce.training.trainer import Trainer
 
 PAD = 0
@@ -42,6 +44,7 @@ class Size:
     length: float = 25  # mean tokens of a sentence
     dropout: float = 0.1
     pairs: int = 30_000
+    longest: int = 127  # slots of the longest sentence
 
     def flops(self) -> float:
         """Of forward and backward for one target token (and the source token beside it): 6 for every weight that is
@@ -59,6 +62,7 @@ class Size:
 
 
 SIZES = {
+    "tiny": Size(2, 128, 256, 4, 1_000, tokens=1024, length=12, pairs=5_000),  # the preset, on its corpus' lengths
     "2M": Size(2, 128, 512, 4, 8_000),
     "10M": Size(4, 256, 1024, 4, 10_000),
     "base": Size(),
@@ -66,37 +70,49 @@ SIZES = {
 }
 
 
-def ours(size: Size, device: str, **more: dict) -> Callable[[], int]:
+def ours(size: Size, device: str, fast: bool = True, layout: str | None = None) -> Callable[[], int]:
     """The trainer on text that lies in its store."""
+    choose_device(device)
     model = {"layers": size.layers, "d_model": size.d_model, "d_ff": size.d_ff, "heads": size.heads}
-    layout = "packed" if device == "cuda" else "buckets"
     settings = compose(
         {
             "model": {**model, "dropout": size.dropout},
-            "batch": {"tokens": size.tokens, "layout": layout},
-            "training": {"label_smoothing": 0.1},
+            "batch": {"tokens": size.tokens, "layout": layout or ("packed" if device == "cuda" else "buckets")},
+            "training": {"label_smoothing": 0.1, "fast": fast},
         },
-        more,
     )
-    source, target = sentence_lengths(size.pairs, size.length)
-    rng = np.random.default_rng(1)
-
-    def side(lengths: np.ndarray) -> Side:
-        ids = rng.integers(4, size.vocabulary, lengths.sum(), dtype=np.uint16)
-        return Side(ids, lengths.cumsum() - lengths, lengths.astype(np.int32))
-
-    store = _Text(side(source), side(target))
     torch.manual_seed(0)
     built = transformer.build(settings.model, size.vocabulary, size.vocabulary)
-    batches = Batches(store, settings.batch, None, seed=1, device=device)
-    trainer = Trainer(Path(tempfile.mkdtemp()), built, settings, batches, None, None, device)
-    groups = trainer._groups()
+    batches = Batches(_Text(size), settings.batch, None, seed=1, device=device)
+    return Step(Trainer(Path(tempfile.mkdtemp()), built, settings, batches, None, None, device), size)
 
-    def step() -> int:
-        return trainer.update(next(groups)[2]).tokens
 
-    step.trainer = trainer
-    return step
+class Step:
+    """One update of ours; and what else can be asked of it."""
+
+    def __init__(self, trainer: Trainer, size: Size) -> None:
+        self.trainer, self.size = trainer, size
+        self.groups = trainer._groups()
+
+    def __call__(self) -> int:
+        return self.trainer.update(next(self.groups)[2]).tokens
+
+    def length(self, mean: float) -> None:
+        """Go on with sentences of another length, in batches of the same shape."""
+        old = self.trainer.train_batches
+        text = _Text(replace(self.size, length=mean, pairs=int(self.size.pairs * self.size.length / mean)))
+        self.trainer.train_batches = Batches(text, old.settings, None, seed=1, device=self.trainer.device)
+        self.groups = self.trainer._groups()
+
+    def profile(self, steps: int) -> dict[str, tuple[float, float]]:
+        """Milliseconds of the GPU and number of launches in an update, by kernel."""
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            for _ in range(steps):
+                self()
+            torch.cuda.synchronize()
+        return {e.key: (e.self_device_time_total / steps / 1e3, e.count / steps) for e in seen.key_averages()}
 
 
 class _Text:
@@ -104,9 +120,16 @@ class _Text:
 
     folder = SimpleNamespace(name="random")
 
-    def __init__(self, source: Side, target: Side) -> None:
-        self.source, self.target = self.sides = (source, target)
-        self.longest = int(max(source.lengths.max(), target.lengths.max()))
+    def __init__(self, size: Size) -> None:
+        rng = np.random.default_rng(1)
+
+        def side(lengths: np.ndarray) -> Side:
+            ids = rng.integers(4, size.vocabulary, lengths.sum(), dtype=np.uint16)
+            return Side(ids, lengths.cumsum() - lengths, lengths.astype(np.int32))
+
+        lengths = sentence_lengths(size.pairs, size.length, size.longest)
+        self.source, self.target = self.sides = tuple(side(one) for one in lengths)
+        self.longest = int(max(side.lengths.max() for side in self.sides))
 
     def __len__(self) -> int:
         return len(self.source.lengths)
@@ -114,7 +137,7 @@ class _Text:
 
 def padded(size: Size, device: str) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
     """Length-sorted batches in random order, without end: source, target read, target to write, target tokens."""
-    source, target = sentence_lengths(size.pairs, size.length)
+    source, target = sentence_lengths(size.pairs, size.length, size.longest)
     order = np.lexsort((source, target))
     rng = np.random.default_rng(1)
     batches = []
@@ -232,10 +255,19 @@ def marian(size: Size, device: str, compiled: bool) -> Callable[[], int]:
     return _updates(size, device, model, loss, compiled)
 
 
-SYSTEMS: dict[str, Callable[[Size, str], Callable[[], int]]] = {
-    "transduce": lambda size, device: ours(size, device),
-    "torch.nn.Transformer, compiled": lambda size, device: pytorch(size, device, True),
-    "torch.nn.Transformer": lambda size, device: pytorch(size, device, False),
-    "HF MarianMTModel, compiled": lambda size, device: marian(size, device, True),
-    "HF MarianMTModel": lambda size, device: marian(size, device, False),
+def make(system: str, size: Size, device: str) -> Callable[[], int]:
+    """A system by its name below."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    kind, *options = SYSTEMS[system]
+    return {"ours": ours, "pytorch": pytorch, "marian": marian}[kind](size, device, *options)
+
+
+SYSTEMS: dict[str, tuple] = {
+    "transduce": ("ours",),
+    "torch.nn.Transformer, compiled": ("pytorch", True),
+    "torch.nn.Transformer": ("pytorch", False),
+    "HF MarianMTModel, compiled": ("marian", True),
+    "HF MarianMTModel": ("marian", False),
+    "transduce, plain, packed": ("ours", False, "packed"),
+    "transduce, plain, one a row": ("ours", False, "buckets"),
 }

@@ -1,53 +1,131 @@
 """Who trains fastest? Ours, HF MarianMTModel and torch.nn.Transformer side by side, in turns.
 
-    python benchmarks/throughput.py [--size base] [--device cuda] [--rounds 5] [--out benchmarks/results]
+    python benchmarks/throughput.py --sizes base big            on a GPU
+    python benchmarks/throughput.py --sizes tiny --device cpu   on a CPU
 
-Prints target tokens a second (median of the rounds), the ratio of ours to each (with the lowest and highest of the
-rounds), the share of the measured matrix rate, and peak memory; writes the same as JSON.
+Each system is a process of its own; all are built at once and then timed one after the other, in several rounds that
+begin with another one each. Prints target tokens a second (median of the rounds), the ratio of ours to each (with the
+lowest and highest of the rounds), the share of the measured matrix rate, and peak memory. With --scaling also ours from
+2 to 200 million weights and from 8 to 128 tokens a sentence. Writes JSON and pictures to --out.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import pictures
 import torch
-from common import as_facts, build, machine, matrix_rate, race, write
-from systems import SIZES, SYSTEMS
+from common import Worker, machine, matrix_rate, race, write
+from systems import SIZES, SYSTEMS, make
+
+LENGTHS = (8, 16, 32, 64)
+KINDS = {  # of kernels, by a part of their names, the first that fits
+    "matrix products": ("nvjet", "gemm", "cutlass", "splitKreduce", "cublas"),
+    "norm, dropout, residual; attention (ours)": ("_forward", "_backward"),
+    "softmax of the loss": ("logsumexp", "exp_", "softmax"),
+    "optimizer, gradient sums": ("multi_tensor", "FusedOptim", "NormTwoOps", "fused_adam"),
+    "casts of weights": ("_to_copy",),
+    "other element by element": ("triton_", "elementwise", "reduce", "index"),
+}
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--size", default="base", choices=SIZES)
+    words.add_argument("--sizes", nargs="*", default=["base"], choices=SIZES)
     words.add_argument("--systems", nargs="*", default=list(SYSTEMS))
-    words.add_argument("--tokens", type=int, help="slots of a batch on each side")
-    words.add_argument("--length", type=float, help="mean tokens of a sentence")
     words.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--seconds", type=float, default=2.0, help="of each system in each round")
+    words.add_argument("--scaling", action="store_true", help="also ours over sizes and lengths")
+    words.add_argument("--profile", action="store_true", help="also where the time of ours goes")
     words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = words.parse_args()
-    size = SIZES[given.size]
-    changes = {key: getattr(given, key) for key in ("tokens", "length") if getattr(given, key) is not None}
-    size = replace(size, **changes)
-    systems = [build(name, lambda name=name: SYSTEMS[name](size, given.device)) for name in given.systems]
-    race(systems, given.rounds, given.seconds)
+
+    entered = {size: [Worker(name, make, name, SIZES[size], given.device) for name in given.systems] for size in given.sizes}
+    scaling = _start_scaling(given.device) if given.scaling else {}
+    ready = {size: [worker for worker in workers if worker.ready()] for size, workers in entered.items()}
+    scaling = {place: worker for place, worker in scaling.items() if worker.ready()}
     limit = matrix_rate() if given.device == "cuda" else None
-    first = systems[0]
     print(" · ".join(f"{key} {value}" for key, value in machine().items()))
-    print(f"{given.size}: {asdict(size)}")
-    print(f"{'system':32} {'tokens/s':>10} {'ours over it':>22} {'of the limit':>13} {'peak memory':>12}")
-    for system in systems:
-        middle, low, high = first.ratio(system)
-        share = f"{system.speed * size.flops() / limit:.1%}" if limit else "-"
-        memory = f"{system.memory / 2**30:.2f} GB" if system.memory else "-"
-        print(f"{system.name:32} {system.speed:10,.0f} {middle:8.2f} ({low:.2f} - {high:.2f}) {share:>13} {memory:>12}")
     if limit:
         print(f"measured matrix rate: {limit / 1e12:.0f} TFLOP/s")
-    facts = {"size": asdict(size), "limit": limit, "systems": [as_facts(system) for system in systems]}
-    write(given.out, f"throughput-{given.size}-{given.device}", facts)
+    for name, workers in ready.items():
+        race(workers, given.rounds, given.seconds)
+        _report(name, workers, limit, given)
+        if given.profile and given.device == "cuda":
+            _profile(name, workers[0], given.out)
+    if scaling:
+        _scale(scaling, limit, given.out)
+
+
+def _report(name: str, workers: list[Worker], limit: float | None, given: argparse.Namespace) -> None:
+    size = SIZES[name]
+    print(f"\n{name}: {size.weights / 1e6:.0f} million weights, {asdict(size)}")
+    print(f"{'system':32} {'tokens/s':>10} {'ours over it':>22} {'of the limit':>13} {'peak memory':>12}")
+    for worker in workers:
+        middle, low, high = workers[0].ratio(worker)
+        share = f"{worker.speed * size.flops() / limit:.1%}" if limit else "-"
+        memory = f"{worker.memory / 2**30:.2f} GB" if worker.memory else "-"
+        ratio = f"{middle:.2f} ({low:.2f} - {high:.2f})"
+        print(f"{worker.name:32} {worker.speed:10,.0f} {ratio:>22} {share:>13} {memory:>12}", flush=True)
+    facts = {"size": asdict(size), "limit": limit, "systems": [worker.facts() for worker in workers]}
+    write(given.out, f"throughput-{name}-{given.device}", facts)
+    pictures.throughput(given.out / f"throughput-{name}-{given.device}.json")
+
+
+def _profile(name: str, worker: Worker, out: Path) -> None:
+    """Where the time of an update goes."""
+    kernels: dict[str, tuple[float, float]] = worker.ask("profile", 3)
+    kinds: dict[str, list[float]] = {}
+    for kernel, (milliseconds, launches) in kernels.items():
+        kind = next((kind for kind, parts in KINDS.items() if any(part in kernel for part in parts)), "other")
+        entry = kinds.setdefault(kind, [0.0, 0.0])
+        entry[0] += milliseconds
+        entry[1] += launches
+    total = sum(milliseconds for milliseconds, _ in kinds.values())
+    print(f"\nwhere the {total:.1f} ms of an update go ({name})")
+    for kind, (milliseconds, launches) in sorted(kinds.items(), key=lambda item: -item[1][0]):
+        print(f"{kind:44} {milliseconds:7.2f} ms {milliseconds / total:6.1%} {launches:6.0f} launches")
+    top = sorted(kernels.items(), key=lambda item: -item[1][0])[:60]
+    write(out, f"profile-{name}", {"kinds": kinds, "kernels": dict(top)})
+
+
+def _start_scaling(device: str) -> dict[Any, Worker]:
+    """Ours in several sizes; and in the base size for long sentences, whose rows are longer."""
+    sizes = ("2M", "10M", "base", "big")
+    found: dict[Any, Worker] = {name: Worker(f"transduce {name}", make, "transduce", SIZES[name], device) for name in sizes}
+    long = replace(SIZES["base"], length=128, longest=255)
+    found[128] = Worker("transduce base, 128 tokens", make, "transduce", long, device)
+    return found
+
+
+def _scale(workers: dict[Any, Worker], limit: float | None, out: Path) -> None:
+    """Speed by size, and of the base size by length."""
+    facts: dict[str, list] = {"sizes": [], "lengths": []}
+    for name, worker in workers.items():
+        size = SIZES["base"] if name == 128 else SIZES[name]
+        size = replace(size, length=128) if name == 128 else size
+        speed = max(worker.run(1.0) for _ in range(3))
+        entry = {"weights": size.weights, "flops": size.flops(), "speed": speed, "memory": worker.memory}
+        facts["lengths" if name == 128 else "sizes"].append({"name": str(name), "length": size.length, **entry})
+    for length in LENGTHS if "base" in workers else ():
+        workers["base"].ask("length", length)
+        size = replace(SIZES["base"], length=length)
+        speed = max(workers["base"].run(1.0) for _ in range(3))
+        facts["lengths"].append({"length": length, "weights": size.weights, "flops": size.flops(), "speed": speed})
+    facts["lengths"].sort(key=lambda entry: entry["length"])
+    print(f"\n{'':24} {'tokens/s':>12} {'TFLOP/s':>9}")
+    for entry in [*facts["sizes"], *facts["lengths"]]:
+        what = f"{entry['weights'] / 1e6:.0f} million weights, {entry['length']:g} tokens"
+        print(f"{what:36} {entry['speed']:12,.0f} {entry['speed'] * entry['flops'] / 1e12:9.0f}")
+    write(out, "scaling", {"limit": limit, **facts})
+    pictures.scaling(out / "scaling.json")
 
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # the workers wait for more; they end with us

@@ -14,6 +14,7 @@ import cyclopts
 
 import transduce
 from transduce.errors import Stopped, TransduceError, UserError
+from transduce.tasks.bench import bench
 from transduce.tasks.demo import demo
 from transduce.tasks.evaluate import evaluate
 from transduce.tasks.lookup import corpus, plot_curve, presets, settings
@@ -21,7 +22,10 @@ from transduce.tasks.train import train
 from transduce.tasks.translate import score, translate
 from transduce.terminal import Terminal
 
-COMMANDS: tuple[Callable[..., Any], ...] = (demo, train, translate, evaluate, score, presets, settings, corpus)
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    *(demo, train, translate, evaluate, score),
+    *(bench, presets, settings, corpus),
+)
 
 
 def make_app() -> cyclopts.App:

@@ -40,6 +40,16 @@ def evaluate(hypotheses: Sequence[str], references: Sequence[str], tokenize: str
     return result
 
 
+def as_papers_do(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Scored]:
+    """BLEU with case, the modern way; lower-cased and tokenised, as papers on small data report it; and chrF."""
+    _check(hypotheses, references)
+    result = {}
+    for name, metric in {"BLEU": BLEU(), "BLEU lower-cased": BLEU(lowercase=True), "chrF": CHRF()}.items():
+        score = metric.corpus_score(list(hypotheses), [list(references)]).score
+        result[name] = Scored(round(score, 4), str(metric.get_signature()))
+    return result
+
+
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> float:
     """BLEU alone, as validation needs it."""
     return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], tokenize=tokenize).score

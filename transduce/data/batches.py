@@ -23,6 +23,7 @@ POOL = 100  # a bucket pool holds about this many batches: long enough to sort, 
 
 ROW, ROW_STEP = 128, 64  # slots of a packed row unless set; made longer by so many for longer sentences
 OPEN = 16  # rows of a packed batch that are being filled
+TOGETHER = 16  # packed batches that are assembled in one go
 
 Plan = np.ndarray  # (sentences, 2) of one batch: place in the store, row
 
@@ -101,9 +102,13 @@ class Batches:
 
     def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, without the first `skip`."""
-        for number, plan in enumerate(self.plan(epoch)):
-            if number >= skip:
-                yield self.assemble(plan, seed=hash((self.seed, epoch, number)))
+        plans = self.plan(epoch)
+        if self.packed:
+            for begin in range(skip, len(plans), TOGETHER):
+                yield from self._lay_together(plans[begin : begin + TOGETHER])
+            return
+        for number, plan in enumerate(plans[skip:], skip):
+            yield self.assemble(plan, seed=hash((self.seed, epoch, number)))
 
     def fill(self, epoch: int) -> Fill:
         tokens = int(self.source_slots.sum() + self.target_slots.sum())
@@ -146,11 +151,11 @@ class Batches:
         At most OPEN rows are open: then the fullest is closed, which hardly costs room and saves most of the looking.
         """
         height, width = self.settings.tokens // self.row, self.row
-        needs = zip(order.tolist(), self.source_slots[order].tolist(), self.target_slots[order].tolist(), strict=True)
+        lengths = self.source_slots[order].tolist(), self.target_slots[order].tolist()
         plan: list[tuple[int, int]] = []
         rows: list[list[int]] = []  # open ones: room for source, room for target, number
         opened = 0
-        for pair, source, target in needs:
+        for pair, source, target in zip(order.tolist(), *lengths, strict=True):
             for row in rows:
                 if row[0] >= source and row[1] >= target:
                     break
@@ -171,12 +176,14 @@ class Batches:
 
     def assemble(self, plan: Plan, seed: int = 0) -> Batch:
         """Tensors of a plan; with subword sampling, of one random segmentation of its text."""
+        return self._lay(plan, *self._shape(plan), seed)
+
+    def _lay(self, plan: Plan, height: int, width: int | None, seed: int = 0) -> Batch:
         pairs, row = plan[:, 0], plan[:, 1].astype(np.int64)
         source, target = self._take(0, pairs), self._take(1, pairs)
         if self.sampling:
             source = self._sample(source, self.tokenizers.source, seed)
             target = self._sample(target, self.tokenizers.target, seed + 1)
-        height, width = self._shape(plan)
         target_out = with_end(target, row, height, width or int(target.lengths.max()) + 1)
         return Batch(
             source=with_end(source, row, height, width or int(source.lengths.max()) + 1),
@@ -185,6 +192,17 @@ class Batches:
             pairs=pairs,
             count=int(target.lengths.sum()) + len(pairs),
         )
+
+    def _lay_together(self, plans: list[Plan]) -> Iterator[Batch]:
+        """Packed batches have one shape, so several are one tall batch, cut: fewer and larger pieces of work."""
+        height, width = self._shape(plans[0])
+        raised = [plan + np.array([0, i * height], plan.dtype) for i, plan in enumerate(plans)]
+        tall = self._lay(np.concatenate(raised), height * len(plans), width)
+        for i, plan in enumerate(plans):
+            rows = slice(i * height, (i + 1) * height)
+            source, target_in = (Rows(*(part[rows] for part in side)) for side in (tall.source, tall.target_in))
+            count = int(self.target_slots[plan[:, 0]].sum())
+            yield Batch(source, target_in, tall.target_out[rows], plan[:, 0], count)
 
     def _take(self, side: int, pairs: np.ndarray) -> Sentences:
         """The sentences of these pairs, from the GPU or from the memory map."""

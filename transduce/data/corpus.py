@@ -88,6 +88,20 @@ class ListCorpus:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """Several corpora, one after the other."""
+
+    parts: Sequence[Corpus]
+
+    @property
+    def name(self) -> str:
+        return " + ".join(part.name for part in self.parts)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (pair for part in self.parts for pair in part)
+
+
+@dataclass(frozen=True)
 class TwoFiles:
     """One sentence a line, the same line number on both sides."""
 

@@ -1,0 +1,89 @@
+"""Do several sentences a row train like one a row? And the fast path like the plain one?
+
+    python benchmarks/equality.py [--device cuda] [--steps 200]
+
+Two trainers with the same weights and no dropout get the same sentences at every step: one of them packed (on a GPU by
+the fast path), the other one sentence a row by plain PyTorch. Prints how far loss and gradients are apart at the first
+step, and the losses along the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import machine, write
+from systems import Size, Trainer, _Text
+
+from transduce.config import compose
+from transduce.data.batches import Batches
+from transduce.models import transformer
+from transduce.nn.device import choose_device
+
+SIZE = Size(3, 256, 1024, 4, 4_000, tokens=8192, length=20, pairs=6_000, dropout=0.0)
+
+
+def trainer(device: str, layout: str, fast: bool, precision: str) -> Trainer:
+    model = {"layers": SIZE.layers, "d_model": SIZE.d_model, "d_ff": SIZE.d_ff, "heads": SIZE.heads, "dropout": 0.0}
+    settings = compose(
+        {
+            "model": model,
+            "batch": {"tokens": SIZE.tokens, "layout": layout},
+            "optimizer": {"schedule": "constant", "rate": 3e-4, "warmup": 50},
+            "training": {"fast": fast, "precision": precision},
+        }
+    )
+    torch.manual_seed(0)
+    built = transformer.build(settings.model, SIZE.vocabulary, SIZE.vocabulary)
+    batches = Batches(_Text(SIZE), settings.batch, None, seed=1, device=device)
+    return Trainer(Path(tempfile.mkdtemp()), built, settings, batches, None, None, device)
+
+
+def compare(device: str, precision: str, steps: int) -> dict[str, float]:
+    """Packed and fast against one a row and plain, on the same sentences."""
+    packed, apart = trainer(device, "packed", True, precision), trainer(device, "buckets", False, precision)
+    reference = trainer(device, "buckets", False, "float32")
+    facts: dict[str, float] = {}
+    losses = []
+    for number, (_, _, [batch]) in zip(range(steps), packed._groups(), strict=False):
+        plan = np.column_stack([batch.pairs, np.arange(len(batch.pairs))])
+        one_a_row = apart.train_batches.assemble(plan).to(device)
+        if number == 0:
+            found = {}
+            for name, one, rows in (("packed", packed, batch), ("apart", apart, one_a_row), ("exact", reference, one_a_row)):
+                one.model.train()
+                found[name] = float(one.gradients.add(rows, 1 / batch.count)), one.flat.gradients.clone()
+                one.flat.gradients.zero_()
+            for name in ("packed", "apart"):
+                loss, gradient = found[name]
+                facts[f"loss, {name}"] = abs(loss / found["exact"][0] - 1)
+                facts[f"gradient, {name}"] = float((gradient - found["exact"][1]).norm() / found["exact"][1].norm())
+        losses.append([float(one.update([rows]).total) / batch.count for one, rows in ((packed, batch), (apart, one_a_row))])
+    both = np.array(losses)
+    facts["largest difference of the losses"] = float(np.abs(both[:, 0] - both[:, 1]).max())
+    print(f"\n{precision}: relative distance from one sentence a row, plain, in float32")
+    for name, value in facts.items():
+        print(f"  {name:36} {value:.2e}")
+    for number in (0, steps // 4, steps // 2, steps - 1):
+        print(f"  step {number + 1:4}: loss {both[number, 0]:.5f} packed, {both[number, 1]:.5f} one a row")
+    return facts
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    words.add_argument("--steps", type=int, default=200)
+    words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    given = words.parse_args()
+    choose_device(given.device)
+    print(" · ".join(f"{key} {value}" for key, value in machine().items()))
+    precisions = ("float32", "bfloat16") if given.device == "cuda" else ("float32",)
+    facts = {precision: compare(given.device, precision, given.steps) for precision in precisions}
+    write(given.out, f"equality-{given.device}", facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""What HF MarianMTModel reaches on the same text in the same time, trained with its usual recipe.
+
+    python benchmarks/marian.py tatoeba-de-en --data data --minutes 9 --out benchmarks/results
+
+The text, the vocabulary and the splits are those of `transduce bench`. The model is that of the published opus-mt
+checkpoints (6+6 layers, d_model 512, d_ff 2048, swish, dropout 0.1), in bfloat16 with SDPA; AdamW at 5e-4 with 1,000
+steps of warm-up and inverse square root decay, label smoothing 0.1, batches of about 8,192 tokens sorted by length.
+Validation BLEU (greedy) is taken every minute; the best weights translate the test text with a beam of 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from common import machine
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import MarianConfig, MarianMTModel
+
+from transduce.data.corpus import Normalised
+from transduce.evaluate import as_papers_do, bleu
+from transduce.tasks.bench import TASKS
+from transduce.config import compose
+from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
+
+TOKENS, RATE, WARM_UP = 8192, 5e-4, 1000
+
+
+def model(vocabulary: int) -> MarianMTModel:
+    sides = {"layers": 6, "attention_heads": 8, "ffn_dim": 2048}
+    config = MarianConfig(
+        vocab_size=vocabulary,
+        d_model=512,
+        **{f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sides.items()},
+        max_position_embeddings=512,
+        dropout=0.1,
+        activation_dropout=0.0,
+        attention_dropout=0.0,
+        activation_function="swish",
+        pad_token_id=PAD,
+        eos_token_id=END,
+        forced_eos_token_id=None,
+        decoder_start_token_id=BEGIN,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        attn_implementation="sdpa",
+    )
+    return MarianMTModel(config)
+
+
+def padded(rows: list[list[int]], device: str) -> Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD).to(device)
+
+
+def batches(sources: list[list[int]], targets: list[list[int]], rng: np.random.Generator) -> list[np.ndarray]:
+    """Of pairs sorted by length within pools, in random order."""
+    longest = np.array([max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)])
+    order = rng.permutation(len(longest))
+    found = []
+    for pool in np.array_split(order, max(1, len(order) // 20_000)):
+        pool = pool[np.argsort(longest[pool], kind="stable")]
+        begin = 0
+        while begin < len(pool):
+            end = begin + 1
+            while end < len(pool) and longest[pool[end]] * (end - begin + 1) <= TOKENS:
+                end += 1
+            found.append(pool[begin:end])
+            begin = end
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def translate(net: MarianMTModel, tokenizers: Tokenizers, texts: list[str], beams: int, device: str) -> list[str]:
+    net.eval()
+    sources = [[*ids, END] for ids in tokenizers.source.encode(texts)]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    answers = [""] * len(texts)
+    for begin in range(0, len(order), 128):
+        some = order[begin : begin + 128]
+        rows = padded([sources[i] for i in some], device)
+        limit = rows.size(1) + 50
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            out = net.generate(rows, attention_mask=(rows != PAD).long(), num_beams=beams, max_new_tokens=limit, do_sample=False)
+        for i, ids in zip(some, out.tolist(), strict=True):
+            answers[i] = tokenizers.target.decode([x for x in ids if x not in (PAD, BEGIN, END)])
+    net.train()
+    return answers
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("task", choices=TASKS)
+    words.add_argument("--data", type=Path, default=Path("data"))
+    words.add_argument("--minutes", type=float, default=9.0, help="of training, validation included")
+    words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    words.add_argument("--every", type=float, default=60.0, help="seconds between validations")
+    words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    given = words.parse_args()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
+
+    begin = time.monotonic()
+    task = TASKS[given.task]
+    settings = compose(task.settings)
+    train, valid, test = (list(Normalised(corpus)) for corpus in task.corpora(given.data))
+    tokenizers = Tokenizers.train(Normalised(task.corpora(given.data)[0]), settings.text)
+    sources = [[*ids, END] for ids in tokenizers.source.encode([pair.source for pair in train])]
+    targets = tokenizers.target.encode([pair.target for pair in train])
+    torch.manual_seed(given.seed)
+    rng = np.random.default_rng(given.seed)
+    net = model(tokenizers.target.size).to(given.device).train()
+    optimizer = torch.optim.AdamW(net.parameters(), RATE, (0.9, 0.98), fused=True)
+    best, best_bleu, curve, step, tokens, checked = copy.deepcopy(net.state_dict()), -1.0, [], 0, 0, time.monotonic()
+
+    def validate() -> None:
+        nonlocal best, best_bleu, checked
+        found = translate(net, tokenizers, [pair.source for pair in valid[:500]], 1, given.device)
+        score = bleu(found, [pair.target for pair in valid[:500]])
+        curve.append([step, round(time.monotonic() - begin, 1), score])
+        print(f"{given.task}: step {step:,}, {curve[-1][1]:.0f} s, validation BLEU {score:.1f}", flush=True)
+        if score > best_bleu:
+            best, best_bleu = copy.deepcopy(net.state_dict()), score
+        checked = time.monotonic()
+
+    while time.monotonic() - begin < 60 * given.minutes:
+        for pairs in batches(sources, targets, rng):
+            if time.monotonic() - begin >= 60 * given.minutes:
+                break
+            source = padded([sources[i] for i in pairs], given.device)
+            target_in = padded([[BEGIN, *targets[i]] for i in pairs], given.device)
+            target_out = padded([[*targets[i], END] for i in pairs], given.device)
+            step += 1
+            tokens += int(sum(len(targets[i]) + 1 for i in pairs))
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * min(step / WARM_UP, (WARM_UP / step) ** 0.5)
+            with torch.autocast(given.device, torch.bfloat16, enabled=given.device == "cuda"):
+                logits = net(source, attention_mask=(source != PAD).long(), decoder_input_ids=target_in).logits
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), target_out.flatten(), ignore_index=PAD, label_smoothing=0.1)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            if time.monotonic() - checked > given.every:
+                validate()
+    validate()
+    seconds = time.monotonic() - begin
+    net.load_state_dict(best)
+    found = translate(net, tokenizers, [pair.source for pair in test], 5, given.device)
+    scored = as_papers_do(found, [pair.target for pair in test])
+    result = {
+        "task": given.task,
+        "system": "HF MarianMTModel",
+        "command": f"python benchmarks/marian.py {given.task} --minutes {given.minutes:g} --seed {given.seed}",
+        **machine(),
+        "seed": given.seed,
+        "scores": {f"{name}, beam 5": one.score for name, one in scored.items()},
+        "signatures": {name: one.signature for name, one in scored.items()},
+        "validation BLEU": best_bleu,
+        "steps": step,
+        "seconds in all, text to model": round(seconds, 1),
+        "target tokens": tokens,
+        "curve": curve,
+    }
+    given.out.mkdir(parents=True, exist_ok=True)
+    name = f"marian-{given.task}-{given.seed}.json"
+    (given.out / name).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps({key: result[key] for key in ("task", "scores", "validation BLEU", "steps")}))
+
+
+if __name__ == "__main__":
+    main()

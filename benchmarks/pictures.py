@@ -1,0 +1,79 @@
+"""Pictures of what the benchmarks wrote as JSON. python benchmarks/pictures.py benchmarks/results/*.json draws all again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+OURS, PEER, LIMIT = "#0072b2", "#999999", "#d55e00"  # told apart by colour-blind readers too
+
+
+def _start(width: float, height: float, panels: int = 1):  # noqa: ANN202
+    figure, axes = plt.subplots(1, panels, figsize=(width, height), layout="constrained")
+    for axis in [axes] if panels == 1 else axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def throughput(path: Path) -> None:
+    """Bars, with the range over the rounds."""
+    facts = json.loads(path.read_text())
+    systems = [system for system in facts["systems"] if system["speeds"]][::-1]
+    figure, axis = _start(8, 0.5 * len(systems) + 1.2)
+    for place, system in enumerate(systems):
+        speed, low, high = system["speed"], min(system["speeds"]), max(system["speeds"])
+        colour = OURS if system["name"].startswith("transduce") else PEER
+        axis.barh(place, speed, color=colour, xerr=[[speed - low], [high - speed]], capsize=3)
+        memory = f"  ({system['memory'] / 2**30:.1f} GB)" if system["memory"] else ""
+        axis.text(high, place, f"  {speed:,.0f}{memory}", va="center", fontsize=9)
+    axis.set_yticks(range(len(systems)), [system["name"] for system in systems])
+    axis.set_xlim(0, max(max(system["speeds"]) for system in systems) * 1.25)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.set_xlabel("target tokens a second (peak memory)" if systems[0]["memory"] else "target tokens a second")
+    where = facts["gpu"] if facts["gpu"] != "none" else facts["machine"]
+    name = path.stem.split("-")[1]
+    axis.set_title(f"Training speed, {name} model, sentences of {facts['size']['length']:g} tokens, {where}", fontsize=11)
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
+def scaling(path: Path) -> None:
+    """Speed against weights and against length, with what the hardware would allow."""
+    facts = json.loads(path.read_text())
+    figure, axes = _start(10, 4, 2)
+    sizes = sorted(facts["sizes"], key=lambda entry: entry["weights"])
+    panels = (
+        (axes[0], sizes, [entry["weights"] / 1e6 for entry in sizes], "weights, in millions", "25 tokens a sentence"),
+        (axes[1], facts["lengths"], [entry["length"] for entry in facts["lengths"]], "tokens a sentence", "base model"),
+    )
+    for axis, entries, x, label, title in panels:
+        speeds = [entry["speed"] for entry in entries]
+        axis.loglog(x, speeds, "o-", color=OURS, label="transduce")
+        if facts["limit"]:
+            limits = [facts["limit"] / entry["flops"] for entry in entries]
+            axis.loglog(x, limits, "--", color=LIMIT, label="limit: measured matrix rate")
+            for place, speed, bound in zip(x, speeds, limits, strict=True):
+                axis.annotate(f"{speed / bound:.0%}", (place, speed), (0, -14), textcoords="offset points", ha="center")
+        axis.set_xlabel(label)
+        axis.set_ylabel("target tokens a second")
+        axis.set_title(title, fontsize=11)
+        axis.grid(True, which="major", alpha=0.3)
+        axis.legend(frameon=False)
+    axes[1].set_xticks([8, 16, 32, 64, 128], ["8", "16", "32", "64", "128"])
+    axes[1].set_ylim(1e5, 1e7)
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    for given in map(Path, sys.argv[1:]):
+        if given.stem.startswith("throughput"):
+            throughput(given)
+        elif given.stem == "scaling":
+            scaling(given)

@@ -1,0 +1,212 @@
+"""transduce bench: train a named task over several seeds and report what papers report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce import config as configuration
+from transduce.config import Overrides
+from transduce.errors import SettingsError, did_you_mean
+from transduce.report import SILENT, Report
+from transduce.tasks import Flags, Hidden
+from transduce.tasks.train import fit
+
+if TYPE_CHECKING:
+    from transduce.data.corpus import Corpus
+
+BEAMS = (1, 5)  # greedy, as teaching codes report; 5, as papers on Multi30k do
+
+
+@dataclass(frozen=True)
+class Task:
+    """Text, and the settings that were found good on its validation part; the test part decided nothing."""
+
+    summary: str
+    source: str = ""  # language: the end of a file's name
+    target: str = ""
+    parts: tuple[tuple[str, str, str, str], ...] = ()  # folder, and the names of its training, validation, test files
+    settings: Overrides = field(default_factory=dict)
+
+    def corpora(self, data: Path) -> list[Corpus]:
+        """Training, validation and test text."""
+        from transduce.data.corpus import Joined, ListCorpus, open_corpus
+        from transduce.text.bundled import bundled
+
+        if not self.parts:
+            made = bundled()
+            splits = {"training": made.train, "validation": made.dev, "test": made.test}
+            return [ListCorpus([(p.source, p.target) for p in s], f"bundled {name}") for name, s in splits.items()]
+
+        def files(folder: str, name: str) -> Corpus:
+            ends = [f"{data / folder / name}.{language}" for language in (self.source, self.target)]
+            return open_corpus(*(f"{end}.gz" if Path(f"{end}.gz").exists() else end for end in ends))
+
+        return [Joined([files(folder, names[i]) for folder, *names in self.parts]) for i in range(3)]
+
+
+MULTI30K = (("multi30k", "train", "val", "test_2016_flickr"),)
+TATOEBA = (("tatoeba-de-en", "train", "dev", "test"),)
+CHINESE = (("tatoeba-zh-en", "train", "dev", "test"), ("captions-zh-en", "train", "val", "test"))
+CAPTIONS: Overrides = {
+    "model": {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4, "norm": "before", "dropout": 0.4},
+    "text": {"vocabulary": 6000},
+    "batch": {"tokens": 8192},
+    "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
+    "training": {"steps": 5000, "validate_every": 500, "average": 10},
+}
+EVERYDAY: Overrides = {
+    "model": {"layers": 4, "d_model": 256, "d_ff": 1024, "heads": 4, "norm": "before", "dropout": 0.3},
+    "text": {"vocabulary": 8000},
+    "batch": {"tokens": 8192},
+    "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
+    "training": {"steps": 6000, "validate_every": 1000, "average": 5},
+}
+FROM_CHINESE: Overrides = {**EVERYDAY, "text": {"vocabulary": 12_000, "coverage": 0.9995}}
+TASKS = {
+    "bundled": Task(
+        "The bundled German-English corpus with the tiny preset: needs no data.",
+        settings={
+            "model": {"layers": 2, "d_model": 128, "d_ff": 256, "heads": 4, "max_positions": 256},
+            "text": {"vocabulary": 1000},
+            "batch": {"tokens": 1024},
+            "optimizer": {"schedule": "cosine", "rate": 3e-3, "warmup": 200, "clip": 1.0},
+            "training": {"steps": 900, "validate_every": 300},
+        },
+    ),
+    "multi30k-en-de": Task("Captions, 29,000 pairs, English to German.", "en", "de", MULTI30K, CAPTIONS),
+    "multi30k-de-en": Task("Captions, 29,000 pairs, German to English.", "de", "en", MULTI30K, CAPTIONS),
+    "tatoeba-de-en": Task("Everyday sentences, 154,000 pairs, German to English.", "de", "en", TATOEBA, EVERYDAY),
+    "tatoeba-en-de": Task("Everyday sentences, 154,000 pairs, English to German.", "en", "de", TATOEBA, EVERYDAY),
+    "tatoeba-zh-en": Task("Everyday sentences and captions, Chinese to English.", "zh", "en", CHINESE, FROM_CHINESE),
+}
+
+
+def bench(
+    task: str,
+    *,
+    data: Path = Path("data"),
+    run: Path | None = None,
+    seeds: list[int] | None = None,
+    settings: Flags = None,
+    report: Hidden = SILENT,
+) -> Iterator[str]:
+    """Train a named task over several seeds; mean and deviation of the scores that papers report.
+
+    Example: transduce bench multi30k-en-de --data data --seeds 1 --seeds 2 --seeds 3
+
+    Writes RUN/results.json. Seeds that are done are not trained again, so more can be added.
+    Any setting can be a flag, as for transduce train.
+
+    Parameters
+    ----------
+    task
+        bundled, multi30k-en-de, multi30k-de-en, tatoeba-de-en, tatoeba-en-de or tatoeba-zh-en.
+    data
+        Folder that holds multi30k, tatoeba-de-en, tatoeba-zh-en and captions-zh-en (not needed for bundled).
+    run
+        Folder of the runs, one in it for each seed; runs/bench/TASK if not given.
+    seeds
+        1, 2 and 3 if not given.
+    """
+    if task not in TASKS:
+        raise SettingsError(f"unknown task {task}{did_you_mean(task, TASKS)}; there are: {', '.join(TASKS)}")
+    chosen = TASKS[task]
+    seeds = seeds or [1, 2, 3]
+    run = run or Path("runs/bench") / task
+    flags = "".join(f" --{s}.{k} {shlex.quote(str(v))}" for s, keys in (settings or {}).items() for k, v in keys.items())
+    facts = {
+        "task": task,
+        "command": f"transduce bench {task} --data {data}{''.join(f' --seeds {seed}' for seed in seeds)}{flags}",
+        "settings": {},
+    }
+    for number, seed in enumerate(seeds, 1):
+        here = run / f"seed-{seed}"
+        if (here / "result.json").exists():
+            report.say(f"{here} is done already")
+            continue
+        report.say(f"{task}, seed {seed} ({number} of {len(seeds)})")
+        composed = configuration.compose(chosen.settings, settings or {}, {"training": {"seed": seed}})
+        _write(here / "result.json", _one(chosen, data, here, composed, report))
+    results = [json.loads(path.read_text()) for path in sorted(run.glob("seed-*/result.json"))]
+    _write(run / "results.json", {**facts, "settings": results[0]["settings"], **summary(results), "seeds": results})
+    yield from table(task, results)
+    yield f"({run / 'results.json'})"
+
+
+def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, report: Report) -> dict[str, Any]:
+    """Train with one seed, translate the test text, score."""
+    import torch
+
+    from transduce.decoding.translator import Translator
+    from transduce.evaluate import as_papers_do
+    from transduce.training import metrics
+
+    begin = time.monotonic()
+    training, validation, test = task.corpora(data)
+    outcome = fit(run, training, validation, settings, report)
+    trained = time.monotonic()
+    pairs = list(test)
+    scores, signatures = {}, {}
+    for beam in BEAMS:
+        translator = Translator.load(run, settings.training.device, beam=beam)
+        found = [t.text for t in translator.translate([pair.source for pair in pairs])]
+        (run / f"test.beam{beam}.txt").write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
+        for name, scored in as_papers_do(found, [pair.target for pair in pairs]).items():
+            scores[f"{name}, beam {beam}"] = scored.score
+            signatures[name] = scored.signature
+    lines = metrics.read(run / "metrics.jsonl")
+    last = [line for line in lines if line["kind"] == "train"][-1]
+    return {
+        "seed": settings.training.seed,
+        "scores": scores,
+        "signatures": signatures,
+        "validation BLEU": outcome.bleu,
+        "chosen weights": outcome.chosen,
+        "steps": outcome.step,
+        "seconds of training": round(outcome.seconds, 1),
+        "seconds in all, text to model": round(trained - begin, 1),
+        "target tokens": last["target_tokens"],
+        "target tokens a second": round(last["target_tokens"] / outcome.seconds),
+        "curve": [[line["step"], line["seconds"], line["bleu"]] for line in lines if line["kind"] == "valid"],
+        "device": torch.cuda.get_device_name() if Translator.load(run).device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "settings": configuration.flat(settings),
+    }
+
+
+def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds of everything that is a number."""
+    numbers = {
+        **{name: [r["scores"][name] for r in results] for name in results[0]["scores"]},
+        **{name: [r[name] for r in results] for name, value in results[0].items() if isinstance(value, int | float)},
+    }
+    del numbers["seed"]
+    return {
+        "mean": {name: round(statistics.mean(values), 2) for name, values in numbers.items()},
+        "deviation": {name: round(statistics.stdev(values), 2) for name, values in numbers.items() if len(values) > 1},
+    }
+
+
+def table(task: str, results: list[dict[str, Any]]) -> Iterator[str]:
+    """What a person wants to see."""
+    whole = summary(results)
+    yield f"{task}, {len(results)} seeds: {', '.join(str(r['seed']) for r in results)}"
+    for name, mean in whole["mean"].items():
+        each = [r["scores"].get(name, r.get(name)) for r in results]
+        spread = f" ± {whole['deviation'][name]:.2f}" if name in whole["deviation"] else ""
+        yield f"  {name:36} {mean:12,.2f}{spread:10}   {'  '.join(f'{value:,.2f}' for value in each)}"
+    for name, signature in results[0]["signatures"].items():
+        yield f"  {name}: {signature}"
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    from transduce.models.folder import write_file
+
+    write_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
