@@ -92,6 +92,7 @@ def _serve(pipe: Any, make: Callable[..., Callable[[], int]], given: tuple) -> N
         pipe.send((0, 0.0, f"failed: {type(error).__name__}: {str(error)[:300]}"))
         return
     memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    _make_room()
     pipe.send((memory, time.perf_counter() - begin, ""))
     while True:
         try:
@@ -99,6 +100,13 @@ def _serve(pipe: Any, make: Callable[..., Callable[[], int]], given: tuple) -> N
         except EOFError:
             return
         pipe.send(_measure(step, value) if what == "run" else getattr(step, what)(value))
+        _make_room()
+
+
+def _make_room() -> None:
+    """For the others on the same GPU."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _measure(step: Callable[[], int], seconds: float) -> float:

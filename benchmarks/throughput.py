@@ -1,7 +1,7 @@
 """Who trains fastest? Ours, HF MarianMTModel and torch.nn.Transformer side by side, in turns.
 
-    python benchmarks/throughput.py --sizes base big            on a GPU
-    python benchmarks/throughput.py --sizes tiny --device cpu   on a CPU
+    python benchmarks/throughput.py --sizes base big --scaling --profile    on a GPU
+    python benchmarks/throughput.py --sizes tiny --device cpu               on a CPU
 
 Each system is a process of its own; all are built at once and then timed one after the other, in several rounds that
 begin with another one each. Prints target tokens a second (median of the rounds), the ratio of ours to each (with the
@@ -22,6 +22,7 @@ import torch
 from common import Worker, machine, matrix_rate, race, write
 from systems import SIZES, SYSTEMS, make
 
+STRONGEST = ("transduce", "torch.nn.Transformer, compiled")  # raced in sizes after the first
 LENGTHS = (8, 16, 32, 64)
 KINDS = {  # of kernels, by a part of their names, the first that fits
     "matrix products": ("nvjet", "gemm", "cutlass", "splitKreduce", "cublas"),
@@ -45,10 +46,14 @@ def main() -> None:
     words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = words.parse_args()
 
-    entered = {size: [Worker(name, make, name, SIZES[size], given.device) for name in given.systems] for size in given.sizes}
-    scaling = _start_scaling(given.device) if given.scaling else {}
+    entered = {}
+    for number, size in enumerate(given.sizes):
+        systems = given.systems if number == 0 else [name for name in given.systems if name in STRONGEST]
+        entered[size] = [Worker(name, make, name, SIZES[size], given.device) for name in systems]
+    others = _start_others(given.device) if given.scaling else {}
     ready = {size: [worker for worker in workers if worker.ready()] for size, workers in entered.items()}
-    scaling = {place: worker for place, worker in scaling.items() if worker.ready()}
+    scaling: dict[Any, Worker] = {size: workers[0] for size, workers in ready.items()} if given.scaling else {}
+    scaling |= {place: worker for place, worker in others.items() if worker.ready()}
     limit = matrix_rate() if given.device == "cuda" else None
     print(" · ".join(f"{key} {value}" for key, value in machine().items()))
     if limit:
@@ -94,13 +99,11 @@ def _profile(name: str, worker: Worker, out: Path) -> None:
     write(out, f"profile-{name}", {"kinds": kinds, "kernels": dict(top)})
 
 
-def _start_scaling(device: str) -> dict[Any, Worker]:
-    """Ours in several sizes; and in the base size for long sentences, whose rows are longer."""
-    sizes = ("2M", "10M", "base", "big")
-    found: dict[Any, Worker] = {name: Worker(f"transduce {name}", make, "transduce", SIZES[name], device) for name in sizes}
+def _start_others(device: str) -> dict[Any, Worker]:
+    """Ours in smaller sizes; and in the base size for long sentences, whose rows are longer."""
+    small = {name: Worker(f"transduce {name}", make, "transduce", SIZES[name], device) for name in ("2M", "10M")}
     long = replace(SIZES["base"], length=128, longest=255)
-    found[128] = Worker("transduce base, 128 tokens", make, "transduce", long, device)
-    return found
+    return {**small, 128: Worker("transduce base, 128 tokens", make, "transduce", long, device)}
 
 
 def _scale(workers: dict[Any, Worker], limit: float | None, out: Path) -> None:
