@@ -16,30 +16,36 @@ from pathlib import Path
 import numpy as np
 import torch
 from common import machine, write
-from systems import Size, Trainer, _Text
 
-from transduce.config import compose
+from transduce.config import DataSettings, Settings, compose
+from transduce.data import store
 from transduce.data.batches import Batches
+from transduce.data.corpus import ListCorpus
 from transduce.models import transformer
 from transduce.nn.device import choose_device
-
-SIZE = Size(3, 256, 1024, 4, 4_000, tokens=8192, length=20, pairs=6_000, dropout=0.0)
+from transduce.text.bundled import bundled
+from transduce.text.tokenizer import Tokenizers
+from transduce.training.trainer import Trainer
 
 
 def trainer(device: str, layout: str, fast: bool, precision: str) -> Trainer:
-    model = {"layers": SIZE.layers, "d_model": SIZE.d_model, "d_ff": SIZE.d_ff, "heads": SIZE.heads, "dropout": 0.0}
-    settings = compose(
+    """On the bundled corpus; the paper's layers in a small size."""
+    settings: Settings = compose(
         {
-            "model": model,
-            "batch": {"tokens": SIZE.tokens, "layout": layout},
-            "optimizer": {"schedule": "constant", "rate": 3e-4, "warmup": 50},
+            "model": {"layers": 2, "d_model": 64, "d_ff": 128, "heads": 4, "dropout": 0.0},
+            "text": {"vocabulary": 1000},
+            "batch": {"tokens": 1024, "layout": layout},
+            "optimizer": {"schedule": "constant", "rate": 1e-3, "warmup": 50},
             "training": {"fast": fast, "precision": precision},
         }
     )
+    text = ListCorpus([(pair.source, pair.target) for pair in bundled(train=10_000).train])
+    tokenizers = Tokenizers.train(text, settings.text)
+    built = store.build(text, tokenizers, DataSettings(), Path(tempfile.gettempdir()) / "equality")
     torch.manual_seed(0)
-    built = transformer.build(settings.model, SIZE.vocabulary, SIZE.vocabulary)
-    batches = Batches(_Text(SIZE), settings.batch, None, seed=1, device=device)
-    return Trainer(Path(tempfile.mkdtemp()), built, settings, batches, None, None, device)
+    model = transformer.build(settings.model, tokenizers.source.size, tokenizers.target.size)
+    batches = Batches(built, settings.batch, tokenizers, seed=1, device=device)
+    return Trainer(Path(tempfile.mkdtemp()), model, settings, batches, None, None, device)
 
 
 def compare(device: str, precision: str, steps: int) -> dict[str, float]:
@@ -55,8 +61,8 @@ def compare(device: str, precision: str, steps: int) -> dict[str, float]:
             found = {}
             for name, one, rows in (("packed", packed, batch), ("apart", apart, one_a_row), ("exact", reference, one_a_row)):
                 one.model.train()
-                found[name] = float(one.gradients.add(rows, 1 / batch.count)), one.flat.gradients.clone()
-                one.flat.gradients.zero_()
+                found[name] = float(one.gradients.add(rows, 1 / batch.count)), one.flat.weights.grad.clone()
+                one.gradients.clear()
             for name in ("packed", "apart"):
                 loss, gradient = found[name]
                 facts[f"loss, {name}"] = abs(loss / found["exact"][0] - 1)

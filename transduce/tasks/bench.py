@@ -66,7 +66,7 @@ EVERYDAY: Overrides = {
     "text": {"vocabulary": 8000},
     "batch": {"tokens": 8192},
     "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
-    "training": {"steps": 6000, "validate_every": 1000, "average": 5},
+    "training": {"steps": 5000, "validate_every": 1000, "average": 5},
 }
 FROM_CHINESE: Overrides = {**EVERYDAY, "text": {"vocabulary": 12_000, "coverage": 0.9995}}
 TASKS = {

@@ -1,4 +1,4 @@
-"""All weights of a model end to end in one tensor, and their gradients in another.
+"""All weights of a model end to end in one tensor, so that their gradients can lie in another.
 
 The model does not notice: its weights become views. But what is done to every weight (norm, clipping, update,
 setting gradients to zero) is now done once, not once for each of hundreds of tensors.
@@ -38,11 +38,9 @@ class FlatWeights:
             end += -(-weight.numel() // ALIGNED) * ALIGNED
         like = named[0][1]
         self.weights = nn.Parameter(torch.zeros(end, dtype=like.dtype, device=like.device))
-        self.gradients = self.weights.grad = torch.zeros_like(self.weights)
         for place, (_, weight) in zip(self.places, named, strict=True):
             place.of(self.weights.data).copy_(weight.data)
             weight.data = place.of(self.weights.data)
-            weight.grad = place.of(self.gradients)
 
     def by_name(self, flat: Tensor) -> dict[str, Tensor]:
         """A tensor that lies like the weights, cut into views."""

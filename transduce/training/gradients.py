@@ -1,4 +1,4 @@
-"""The gradients of a batch: plainly, or fast on a GPU. Both add to `flat.gradients` and do not wait for the loss.
+"""The gradients of a batch: plainly, or fast on a GPU. Both add to `flat.weights.grad` and do not wait for the loss.
 
 The fast way rests on one thing: packed batches all have one shape. So the whole of forward and backward is compiled
 once, recorded once as a CUDA graph, and then played again with new numbers in the same places: the CPU starts one
@@ -24,13 +24,24 @@ class Gradients(Protocol):
     def add(self, batch: Batch, share: float) -> Tensor:
         """Add the gradient of `share` x the batch's loss; gives the loss, summed over tokens."""
 
+    def clear(self) -> None:
+        """After an update: back to nothing."""
+
 
 class PlainGradients:
     """PyTorch, a batch of any shape."""
 
-    def __init__(self, model: Seq2Seq, label_smoothing: float) -> None:
+    def __init__(self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights) -> None:
         self.model = model
         self.label_smoothing = label_smoothing
+        self.flat = flat
+        flat.weights.grad = torch.zeros_like(flat.weights)
+        views = flat.by_name(flat.weights.grad)
+        for name, weight in model.named_parameters():
+            weight.grad = views[name]
+
+    def clear(self) -> None:
+        self.flat.weights.grad.zero_()
 
     def add(self, batch: Batch, share: float) -> Tensor:
         logits = self.model(batch.source, batch.target_in)
@@ -40,12 +51,17 @@ class PlainGradients:
 
 
 class FastGradients:
-    """Compiled and recorded when the first batch comes; every batch must have its shape."""
+    """Compiled and recorded when the first batch comes; every batch must have its shape.
 
-    def __init__(self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights) -> None:
+    The gradients lie where activations lay before, until the next batch. Where batches are summed (`accumulate` above
+    1) they are kept apart.
+    """
+
+    def __init__(self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights, accumulate: int) -> None:
         self.model = model
         self.label_smoothing = label_smoothing
         self.flat = flat
+        self.accumulate = accumulate
         self._graph: torch.cuda.CUDAGraph | None = None
         kernels.load()
 
@@ -57,13 +73,21 @@ class FastGradients:
             place.copy_(new, non_blocking=True)
         self._share.fill_(share)
         self._graph.replay()
+        weights = self.flat.weights
+        if weights.grad is not None:
+            weights.grad.add_(self._fresh)
+        else:
+            weights.grad = self._fresh.clone() if self.accumulate > 1 else self._fresh
         return self._total.clone()
 
+    def clear(self) -> None:
+        self.flat.weights.grad = None
+
     def _record(self, numbers: list[Tensor]) -> None:
-        """Run it a few times as rehearsal, then once for the record; leave no trace in gradients and random state."""
+        """Run it a few times as rehearsal, then once for the record; leave no trace in the random state."""
         self._places = [x.clone() for x in numbers]
         self._share = torch.zeros((), device=numbers[0].device)
-        before = self.flat.gradients.clone(), torch.cuda.get_rng_state()
+        random = torch.cuda.get_rng_state()
         loss = torch.compile(self._loss, dynamic=False, fullgraph=True)
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
@@ -71,11 +95,11 @@ class FastGradients:
             for _ in range(3):  # compiles, and lets libraries choose their ways before anything is recorded
                 self._run(loss)
         torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.empty_cache()  # what the rehearsal took
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._total = self._run(loss)
-        self.flat.gradients.copy_(before[0])
-        torch.cuda.set_rng_state(before[1])
+            self._total, self._fresh = self._run(loss)
+        torch.cuda.set_rng_state(random)
 
     def _loss(self, source: Rows, target_in: Rows, target_out: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """The sum over tokens, and the share of it that is to be differentiated."""
@@ -83,14 +107,16 @@ class FastGradients:
         total = projected_cross_entropy(states, self.model.projection, target_out, self.label_smoothing).total
         return total, total * share
 
-    def _run(self, loss) -> Tensor:  # noqa: ANN001
+    def _run(self, loss) -> tuple[Tensor, Tensor]:  # noqa: ANN001
+        """The loss, and all gradients in one tensor, made last."""
         places = self._places
         total, shared = loss(Rows(*places[0:3]), Rows(*places[3:6]), places[6], self._share)
         weights = dict(self.model.named_parameters())
-        gradients = torch.autograd.grad(shared, list(weights.values()))
-        views = self.flat.by_name(self.flat.gradients)
-        torch._foreach_add_([views[name] for name in weights], list(gradients))
-        return total.detach()
+        gradients = dict(zip(weights, torch.autograd.grad(shared, list(weights.values())), strict=True))
+        fresh = torch.zeros_like(self.flat.weights)
+        views = self.flat.by_name(fresh)
+        torch._foreach_copy_([views[name] for name in gradients], list(gradients.values()))
+        return total.detach(), fresh
 
 
 def can_be_fast(device: str) -> bool:

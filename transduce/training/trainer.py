@@ -144,14 +144,15 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares if rate else 1.0)
         self.optimizer.step()
-        self.flat.gradients.zero_()
+        self.gradients.clear()
         return Update(total, count, rate, norm)
 
     def _clip(self) -> Tensor:
         """Gradients longer than optimizer.clip are shortened to it; gives their norm before."""
-        norm, longest = self.flat.gradients.norm(), self.settings.optimizer.clip
+        gradients, longest = self.flat.weights.grad, self.settings.optimizer.clip
+        norm = gradients.norm()
         if longest is not None:
-            self.flat.gradients.mul_((longest / (norm + 1e-6)).clamp(max=1.0))
+            gradients.mul_((longest / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
     @torch.no_grad()
@@ -176,8 +177,8 @@ class Trainer:
         self.model.stream = torch.bfloat16 if t.precision == "bfloat16" or (t.precision == "auto" and has) else None
         fast = t.fast and can_be_fast(self.device) and self.settings.batch.layout == "packed"
         if fast:
-            return FastGradients(self.model, t.label_smoothing, self.flat)
-        return PlainGradients(self.model, t.label_smoothing)
+            return FastGradients(self.model, t.label_smoothing, self.flat, self.settings.batch.accumulate)
+        return PlainGradients(self.model, t.label_smoothing, self.flat)
 
     def _resume(self) -> None:
         found, complaints = checkpoint.latest(self.run_folder / "training")

@@ -1,6 +1,8 @@
 """LayerNorm(x + Dropout(written)) in one pass each way; the plain twin is `Residual.leave` in nn/layers.py.
 
-Which numbers are dropped is not stored: backward draws the same random bits again from the same seed.
+Little is stored for the way back. Which numbers were dropped: backward draws the same random bits again from the same
+seed. What the norm read: it follows from what the norm wrote, normed = (y - β) / γ (as in Apex' memory-efficient norm),
+and y is kept anyway by the products that read it.
 R are the rows of a matrix here, D its columns (rounded up to a power of two); a pointer's name ends in `_at`.
 """
 
@@ -10,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+LEAST = tl.constexpr(1e-4)  # a γ nearer to 0 than this counts as this where it is divided by
 
 
 
@@ -23,7 +27,7 @@ def _kept(seed_at, row, p, D: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x_at, written_at, weight_at, bias_at, seed_at, sum_at, mean_at, scale_at, y_at, p, eps,
+    x_at, written_at, weight_at, bias_at, seed_at, scale_at, y_at, p, eps,
     width: tl.constexpr, D: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     """One row."""
@@ -33,12 +37,10 @@ def _forward(
     if drop:
         written = written * _kept(seed_at, row, p, D)
     total = tl.load(x_at + row * width + columns, mask=inside, other=0.0).to(tl.float32) + written
-    tl.store(sum_at + row * width + columns, total.to(sum_at.dtype.element_ty), mask=inside)
 
     mean = tl.sum(total, 0) / width
     centred = tl.where(inside, total - mean, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / width + eps)
-    tl.store(mean_at + row, mean)
     tl.store(scale_at + row, scale)
     weight = tl.load(weight_at + columns, mask=inside, other=0.0)
     bias = tl.load(bias_at + columns, mask=inside, other=0.0)
@@ -48,21 +50,23 @@ def _forward(
 
 @triton.jit
 def _backward(
-    sum_at, mean_at, scale_at, d_y_at, weight_at, seed_at, d_x_at, d_written_at, d_weights_at, R, each, p,
+    y_at, scale_at, d_y_at, weight_at, bias_at, seed_at, d_x_at, d_written_at, d_weights_at, R, each, p,
     width: tl.constexpr, D: tl.constexpr, drop: tl.constexpr,
 ):  # fmt: skip
     """`each` rows, one after the other."""
     columns = tl.arange(0, D)
     inside = columns < width
-    weight = tl.load(weight_at + columns, mask=inside, other=0.0)
+    weight = tl.load(weight_at + columns, mask=inside, other=1.0)
+    bias = tl.load(bias_at + columns, mask=inside, other=0.0)
+    safe = tl.where(tl.abs(weight) < LEAST, tl.where(weight < 0, -LEAST, LEAST), weight)
     d_weight, d_bias = tl.zeros([D], tl.float32), tl.zeros([D], tl.float32)
     first = tl.program_id(0) * each
     for row in range(first, tl.minimum(first + each, R)):
         place = row * width + columns
-        total = tl.load(sum_at + place, mask=inside, other=0.0).to(tl.float32)
+        y = tl.load(y_at + place, mask=inside, other=0.0).to(tl.float32)
         d_y = tl.load(d_y_at + place, mask=inside, other=0.0).to(tl.float32)
         scale = tl.load(scale_at + row)
-        normed = tl.where(inside, (total - tl.load(mean_at + row)) * scale, 0.0)
+        normed = tl.where(inside, (y - bias) / safe, 0.0)
         d_weight += d_y * normed
         d_bias += d_y
         d_normed = d_y * weight
@@ -88,43 +92,42 @@ def _programs(width: int) -> int:
 @torch.library.custom_op("transduce::residual_norm", mutates_args=())
 def residual_norm(
     x: Tensor, written: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, p: float, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """LayerNorm(x + Dropout(written)); and for backward the sum, its mean and its scale. `seed` holds one number."""
+) -> tuple[Tensor, Tensor]:
+    """LayerNorm(x + Dropout(written)), and for backward the 1 / deviation of each row. `seed` holds one number."""
     x, written = x.contiguous(), written.contiguous()
-    y, total, mean, scale = _room(x)
+    y, scale = _room(x)
     width = x.size(-1)
-    _forward[(mean.numel(),)](
-        x, written, weight, bias, seed, total, mean, scale, y, p, eps,
+    _forward[(scale.numel(),)](
+        x, written, weight, bias, seed, scale, y, p, eps,
         width, triton.next_power_of_2(width), p > 0, num_warps=_warps(width),
     )  # fmt: skip
-    return y, total, mean, scale
+    return y, scale
 
 
-def _room(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    rows = [x.new_empty(x.shape[:-1], dtype=torch.float32) for _ in range(2)]
-    return x.new_empty(x.shape), x.new_empty(x.shape), rows[0], rows[1]
+def _room(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[:-1], dtype=torch.float32)
 
 
 @residual_norm.register_fake
 def _(
     x: Tensor, written: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, p: float, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     return _room(x)
 
 
 @torch.library.custom_op("transduce::residual_norm_backward", mutates_args=())
 def residual_norm_backward(
-    total: Tensor, mean: Tensor, scale: Tensor, d_y: Tensor, weight: Tensor, seed: Tensor, p: float
+    y: Tensor, scale: Tensor, d_y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, p: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, of written, and of weight and bias together (2, D)."""
     d_y = d_y.contiguous()
-    d_x, d_written = torch.empty_like(total), torch.empty_like(total)
-    width, R = total.size(-1), mean.numel()
+    d_x, d_written = torch.empty_like(y), torch.empty_like(y)
+    width, R = y.size(-1), scale.numel()
     each = triton.cdiv(R, _programs(width))
     programs = triton.cdiv(R, each)
     d_weights = weight.new_empty(programs, 2, width)
     _backward[(programs,)](
-        total, mean, scale, d_y, weight, seed, d_x, d_written, d_weights, R, each, p,
+        y, scale, d_y, weight, bias, seed, d_x, d_written, d_weights, R, each, p,
         width, triton.next_power_of_2(width), p > 0, num_warps=_warps(width),
     )  # fmt: skip
     return d_x, d_written, d_weights.sum(0)
@@ -132,20 +135,19 @@ def residual_norm_backward(
 
 @residual_norm_backward.register_fake
 def _(
-    total: Tensor, mean: Tensor, scale: Tensor, d_y: Tensor, weight: Tensor, seed: Tensor, p: float
+    y: Tensor, scale: Tensor, d_y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, p: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return total.new_empty(total.shape), total.new_empty(total.shape), weight.new_empty(2, *weight.shape)
+    return y.new_empty(y.shape), y.new_empty(y.shape), weight.new_empty(2, *weight.shape)
 
 
 def _keep(ctx, inputs, output) -> None:  # noqa: ANN001
-    _, _, weight, _, seed, ctx.p, _ = inputs
-    _, total, mean, scale = output
-    ctx.save_for_backward(total, mean, scale, weight, seed)
+    _, _, weight, bias, seed, ctx.p, _ = inputs
+    ctx.save_for_backward(*output, weight, bias, seed)
 
 
-def _gradients(ctx, d_y, *_):  # noqa: ANN001, ANN002, ANN202
-    total, mean, scale, weight, seed = ctx.saved_tensors
-    d_x, d_written, d_weights = residual_norm_backward(total, mean, scale, d_y, weight, seed, ctx.p)
+def _gradients(ctx, d_y, _):  # noqa: ANN001, ANN202
+    y, scale, weight, bias, seed = ctx.saved_tensors
+    d_x, d_written, d_weights = residual_norm_backward(y, scale, d_y, weight, bias, seed, ctx.p)
     return d_x, d_written, d_weights[0], d_weights[1], None, None, None
 
 
