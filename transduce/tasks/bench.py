@@ -59,14 +59,15 @@ CAPTIONS: Overrides = {
     "text": {"vocabulary": 6000},
     "batch": {"tokens": 8192},
     "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
-    "training": {"steps": 5000, "validate_every": 500, "average": 10},
+    "training": {"steps": 4000, "validate_every": 1000, "average": 3},
 }
+INTO_GERMAN: Overrides = {**CAPTIONS, "training": {"steps": 7000, "validate_every": 1000, "average": 3}}
 EVERYDAY: Overrides = {
     "model": {"layers": 4, "d_model": 256, "d_ff": 1024, "heads": 4, "norm": "before", "dropout": 0.3},
     "text": {"vocabulary": 8000},
     "batch": {"tokens": 8192},
     "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
-    "training": {"steps": 5000, "validate_every": 1000, "average": 5},
+    "training": {"steps": 5000, "validate_every": 1000, "average": 3},
 }
 FROM_CHINESE: Overrides = {**EVERYDAY, "text": {"vocabulary": 12_000, "coverage": 0.9995}}
 TASKS = {
@@ -80,7 +81,7 @@ TASKS = {
             "training": {"steps": 900, "validate_every": 300},
         },
     ),
-    "multi30k-en-de": Task("Captions, 29,000 pairs, English to German.", "en", "de", MULTI30K, CAPTIONS),
+    "multi30k-en-de": Task("Captions, 29,000 pairs, English to German.", "en", "de", MULTI30K, INTO_GERMAN),
     "multi30k-de-en": Task("Captions, 29,000 pairs, German to English.", "de", "en", MULTI30K, CAPTIONS),
     "tatoeba-de-en": Task("Everyday sentences, 154,000 pairs, German to English.", "de", "en", TATOEBA, EVERYDAY),
     "tatoeba-en-de": Task("Everyday sentences, 154,000 pairs, English to German.", "en", "de", TATOEBA, EVERYDAY),
