@@ -59,15 +59,21 @@ def compare(device: str, precision: str, steps: int) -> dict[str, float]:
         one_a_row = apart.train_batches.assemble(plan).to(device)
         if number == 0:
             found = {}
-            for name, one, rows in (("packed", packed, batch), ("apart", apart, one_a_row), ("exact", reference, one_a_row)):
+            for name, one, rows in (
+                ("packed", packed, batch),
+                ("apart", apart, one_a_row),
+                ("exact", reference, one_a_row),
+            ):
                 one.model.train()
-                found[name] = float(one.gradients.add(rows, 1 / batch.count)), one.flat.weights.grad.clone()
+                found[name] = float(one.gradients.add(rows, 1 / batch.tokens)), one.flat.gradient.clone()
                 one.gradients.clear()
             for name in ("packed", "apart"):
                 loss, gradient = found[name]
                 facts[f"loss, {name}"] = abs(loss / found["exact"][0] - 1)
                 facts[f"gradient, {name}"] = float((gradient - found["exact"][1]).norm() / found["exact"][1].norm())
-        losses.append([float(one.update([rows]).total) / batch.count for one, rows in ((packed, batch), (apart, one_a_row))])
+        losses.append(
+            [float(one.update([rows]).total) / batch.tokens for one, rows in ((packed, batch), (apart, one_a_row))]
+        )
     both = np.array(losses)
     facts["largest difference of the losses"] = float(np.abs(both[:, 0] - both[:, 1]).max())
     print(f"\n{precision}: relative distance from one sentence a row, plain, in float32")

@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
+from transduce.config import compose
 from transduce.data.corpus import Normalised
 from transduce.evaluate import as_papers_do, bleu
 from transduce.tasks.bench import TASKS
-from transduce.config import compose
 from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
 
 TOKENS, RATE, WARM_UP = 8192, 5e-4, 1000
@@ -86,7 +86,9 @@ def translate(net: MarianMTModel, tokenizers: Tokenizers, texts: list[str], beam
         rows = padded([sources[i] for i in some], device)
         limit = rows.size(1) + 50
         with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            out = net.generate(rows, attention_mask=(rows != PAD).long(), num_beams=beams, max_new_tokens=limit, do_sample=False)
+            out = net.generate(
+                rows, attention_mask=(rows != PAD).long(), num_beams=beams, max_new_tokens=limit, do_sample=False
+            )
         for i, ids in zip(some, out.tolist(), strict=True):
             answers[i] = tokenizers.target.decode([x for x in ids if x not in (PAD, BEGIN, END)])
     net.train()
@@ -141,7 +143,9 @@ def main() -> None:
                 group["lr"] = RATE * min(step / WARM_UP, (WARM_UP / step) ** 0.5)
             with torch.autocast(given.device, torch.bfloat16, enabled=given.device == "cuda"):
                 logits = net(source, attention_mask=(source != PAD).long(), decoder_input_ids=target_in).logits
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), target_out.flatten(), ignore_index=PAD, label_smoothing=0.1)
+            loss = F.cross_entropy(
+                logits.flatten(0, 1).float(), target_out.flatten(), ignore_index=PAD, label_smoothing=0.1
+            )
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()

@@ -24,7 +24,11 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 MODEL = {"layers": 3, "d_model": 128, "d_ff": 512, "heads": 4, "norm": "before", "dropout": 0.2}
 GOALS = {"multi30k": (25.0, 30.0, 34.0), "tatoeba": (30.0, 40.0, 45.0)}  # of validation BLEU
-COLOURS = {"adam-noam": "#999999", "schedule-free": "#0072b2", "muon": "#d55e00"}  # colour-blind readers tell them apart
+COLOURS = {
+    "adam-noam": "#999999",
+    "schedule-free": "#0072b2",
+    "muon": "#d55e00",
+}  # colour-blind readers tell them apart
 
 
 def train(task: str, optimizer: str, seed: int, given: argparse.Namespace) -> None:

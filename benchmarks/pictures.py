@@ -1,4 +1,7 @@
-"""Pictures of what the benchmarks wrote as JSON. python benchmarks/pictures.py benchmarks/results/*.json draws all again."""
+"""Pictures of what the benchmarks wrote as JSON.
+
+python benchmarks/pictures.py benchmarks/results/*.json    draws all again
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import matplotlib.pyplot as plt
 OURS, PEER, LIMIT = "#0072b2", "#999999", "#d55e00"  # told apart by colour-blind readers too
 
 
-def _start(width: float, height: float, panels: int = 1):  # noqa: ANN202
+def _start(width: float, height: float, panels: int = 1):
     figure, axes = plt.subplots(1, panels, figsize=(width, height), layout="constrained")
     for axis in [axes] if panels == 1 else axes:
         axis.spines[["top", "right"]].set_visible(False)
@@ -38,7 +41,9 @@ def throughput(path: Path) -> None:
     axis.set_xlabel("target tokens a second (peak memory)" if systems[0]["memory"] else "target tokens a second")
     where = facts["gpu"] if facts["gpu"] != "none" else facts["machine"]
     name = path.stem.split("-")[1]
-    axis.set_title(f"Training speed, {name} model, sentences of {facts['size']['length']:g} tokens, {where}", fontsize=11)
+    axis.set_title(
+        f"Training speed, {name} model, sentences of {facts['size']['length']:g} tokens, {where}", fontsize=11
+    )
     figure.savefig(path.with_suffix(".png"), dpi=150)
     plt.close(figure)
 

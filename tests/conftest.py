@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from transduce.config import ModelSettings, Settings, compose
-from transduce.data.layout import lay_out
 from transduce.data.corpus import ListCorpus
+from transduce.data.layout import lay_out
 from transduce.models import transformer
 from transduce.nn.rows import Rows
 from transduce.tasks.train import fit, resolve

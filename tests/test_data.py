@@ -15,8 +15,8 @@ from conftest import bundled_pairs
 from transduce.config import BatchSettings, DataSettings, TextSettings
 from transduce.data import corpus, store
 from transduce.data.batches import Batches
-from transduce.data.layout import lay_out
 from transduce.data.corpus import JsonLines, ListCorpus, Pair, TabFile, TwoFiles, open_corpus, read_lines
+from transduce.data.layout import lay_out
 from transduce.errors import DataError
 from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
 
@@ -127,7 +127,8 @@ def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> 
     assert len(built) == built.counts.kept == 200
     for i in (0, 7, 199):
         found = Pair(
-            tokenizers.source.decode(built.source.sentence(i).tolist()), tokenizers.target.decode(built.target.sentence(i).tolist())
+            tokenizers.source.decode(built.source.sentence(i).tolist()),
+            tokenizers.target.decode(built.target.sentence(i).tolist()),
         )
         assert found == pairs[i]
         assert built.place(i) == i + 1

@@ -48,7 +48,7 @@ def test_label_smoothing_is_the_formula() -> None:
         log_p = logits[r, t].log_softmax(-1)
         expected -= sum((0.1 / 7 + (0.9 if k == target[r, t] else 0.0)) * float(log_p[k]) for k in range(7))
     assert float(loss.total) == pytest.approx(expected, rel=1e-5)
-    assert int(loss.count) == 3
+    assert int(loss.tokens) == 3
 
 
 def test_schedules() -> None:

@@ -64,7 +64,7 @@ def test_packing_gives_the_same_gradients() -> None:
         t = lay_out([[[BEGIN, *x] for x in row] for row in target])
         out = lay_out([[[*x, END] for x in row] for row in target]).tokens
         loss = cross_entropy(model(s, t), out, 0.1)
-        (loss.total / loss.count).backward()
+        (loss.total / loss.tokens).backward()
         return {name: weight.grad for name, weight in model.named_parameters()}
 
     one, several = gradients([[A], [B], [C]], [[X], [Y], [Z]]), gradients([[A, B], [C]], [[X, Y], [Z]])

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     target_in: Rows
     target_out: torch.Tensor  # (R, T): target_in shifted by one, PAD in empty slots
     pairs: np.ndarray  # places in the store
-    count: int  # target tokens
+    tokens: int  # on the target side
 
     def to(self, device: str) -> Batch:
         target_out = self.target_out.to(device, non_blocking=True)
@@ -73,7 +73,9 @@ class Batches:
         self._planned: tuple[int, list[Plan]] | None = None
         # All of the text on the GPU where that takes little of it: rows are made there and nothing waits for the CPU.
         resident = not sampling and _has_room(device, store)
-        self._resident = [torch.from_numpy(side.ids.astype(np.int32)).to(device) for side in store.sides] if resident else None
+        self._resident = (
+            [torch.from_numpy(side.ids.astype(np.int32)).to(device) for side in store.sides] if resident else None
+        )
         # + 1: the source ends with END, the target begins with BEGIN
         self.source_slots = store.source.lengths + 1
         self.target_slots = store.target.lengths + 1
@@ -190,7 +192,7 @@ class Batches:
             target_in=shifted(target_out),
             target_out=target_out.tokens,
             pairs=pairs,
-            count=int(target.lengths.sum()) + len(pairs),
+            tokens=int(target.lengths.sum()) + len(pairs),
         )
 
     def _lay_together(self, plans: list[Plan]) -> Iterator[Batch]:
@@ -201,8 +203,8 @@ class Batches:
         for i, plan in enumerate(plans):
             rows = slice(i * height, (i + 1) * height)
             source, target_in = (Rows(*(part[rows] for part in side)) for side in (tall.source, tall.target_in))
-            count = int(self.target_slots[plan[:, 0]].sum())
-            yield Batch(source, target_in, tall.target_out[rows], plan[:, 0], count)
+            tokens = int(self.target_slots[plan[:, 0]].sum())
+            yield Batch(source, target_in, tall.target_out[rows], plan[:, 0], tokens)
 
     def _take(self, side: int, pairs: np.ndarray) -> Sentences:
         """The sentences of these pairs, from the GPU or from the memory map."""

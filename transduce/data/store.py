@@ -76,7 +76,11 @@ class Store:
         self.counts = Counts(**facts["counts"])
         self._index = _map(folder / "index", "int64").reshape(-1, COLUMNS)
         self.source, self.target = self.sides = tuple(
-            Side(_map(folder / f"{name}.tokens", facts["dtype"]), self._index[:, i], self._index[:, i + 1].astype(np.int32))
+            Side(
+                _map(folder / f"{name}.tokens", facts["dtype"]),
+                self._index[:, i],
+                self._index[:, i + 1].astype(np.int32),
+            )
             for name, i in (("source", 0), ("target", 2))
         )
         self.longest = int(max(side.lengths.max(initial=0) for side in self.sides))

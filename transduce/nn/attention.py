@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transduce.nn import kernels
 from transduce.nn.cache import KeysValues
-from transduce.nn.masks import MayLook
+from transduce.nn.masks import MayLook, Segments
 from transduce.nn.precision import Linear, linear_together
 
 
@@ -56,8 +56,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Queries from `x` (R, T, D). Given a list `maps`, the weights (R, H, T, S) are appended to it."""
         q = self.query(x)
-        if maps is None and self._kernel_fits(may_look, q):
-            return self._by_kernel([q, context.packed], may_look)
+        if maps is None and (segments := self._for_kernel(may_look, q)):
+            return self._by_kernel([q, context.packed], segments)
         return self._read(q, *context.split(), may_look, maps)
 
     def over_itself(
@@ -70,17 +70,16 @@ class MultiHeadAttention(nn.Module):
         if past is not None:
             seen = past.append(seen)
             return self._read(qkv[..., :width], *seen.split(), may_look, maps), seen
-        if maps is None and self._kernel_fits(may_look, qkv):
-            return self._by_kernel([qkv], may_look), seen
-        return self._read(*qkv.split([width, width, qkv.size(2) - 2 * width], 2), may_look, maps), seen
+        if maps is None and (segments := self._for_kernel(may_look, qkv)):
+            return self._by_kernel([qkv], segments), seen
+        q, k, v = qkv.split([width, width, qkv.size(2) - 2 * width], 2)
+        return self._read(q, k, v, may_look, maps), seen
 
     def keys_values(self, context: Tensor) -> KeysValues:
         """What `forward` looks at, projected from `context` (R, S, D)."""
         return KeysValues(linear_together(context, self.key, self.value), self.heads * self.d_k)
 
-    def _read(
-        self, q: Tensor, k: Tensor, v: Tensor, may_look: MayLook | None, maps: list[Tensor] | None
-    ) -> Tensor:
+    def _read(self, q: Tensor, k: Tensor, v: Tensor, may_look: MayLook | None, maps: list[Tensor] | None) -> Tensor:
         """What the heads find, then W_O. q (R, T, H*K), k (R, S, H*K), v (R, S, H*V)."""
         q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v))  # (R, H, T, K)
         mask = None if may_look is None else may_look.mask
@@ -92,12 +91,11 @@ class MultiHeadAttention(nn.Module):
             maps.append(weights)
         return self.output(summary.transpose(1, 2).flatten(2))  # (R, H, T, V) -> (R, T, D)
 
-    def _kernel_fits(self, may_look: MayLook | None, x: Tensor) -> bool:
-        """Ours knows segments, and no dropout on the weights."""
-        dropout = self.training and self.dropout > 0
-        return kernels.in_use(x) and may_look is not None and may_look.segments is not None and not dropout
+    def _for_kernel(self, may_look: MayLook | None, x: Tensor) -> Segments | None:
+        """What our kernel needs, where it is in use; it knows no dropout on the weights."""
+        drops = self.training and self.dropout > 0
+        return may_look.segments if may_look is not None and kernels.in_use(x) and not drops else None
 
-    def _by_kernel(self, packed: list[Tensor], may_look: MayLook) -> Tensor:
-        from transduce.nn.kernels.segment_attention import segment_attention
-
-        return self.output(segment_attention(packed, self.heads, self.d_k, *may_look.segments)[0])
+    def _by_kernel(self, packed: list[Tensor], segments: Segments) -> Tensor:
+        """The same as `_read`, from kernels/segment_attention.py."""
+        return self.output(torch.ops.transduce.segment_attention(packed, self.heads, self.d_k, *segments)[0])

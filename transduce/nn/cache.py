@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class KeysValues(NamedTuple):
-    """What attention looks at: the keys score, the values are summed. They lie side by side, as one product made them."""
+    """What attention looks at: keys score, values are summed. They lie side by side, as one product made them."""
 
     packed: Tensor  # (R, T, H*K + H*V)
     width: int  # H*K

@@ -31,7 +31,7 @@ class LinearRelu(torch.autograd.Function):
         return y.unflatten(0, x.shape[:-1])
 
     @staticmethod
-    def backward(ctx: Any, d_y: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, d_y: Tensor) -> Any:
         x, weight, y = ctx.saved_tensors
         d = torch.where(y > 0, d_y.flatten(0, -2), 0.0)
         return (d @ weight).view_as(x), d.T @ x.flatten(0, -2), d.sum(0)

@@ -121,7 +121,9 @@ def bench(
     chosen = TASKS[task]
     seeds = seeds or [1, 2, 3]
     run = run or Path("runs/bench") / task
-    flags = "".join(f" --{s}.{k} {shlex.quote(str(v))}" for s, keys in (settings or {}).items() for k, v in keys.items())
+    flags = "".join(
+        f" --{s}.{k} {shlex.quote(str(v))}" for s, keys in (settings or {}).items() for k, v in keys.items()
+    )
     facts = {
         "task": task,
         "command": f"transduce bench {task} --data {data}{''.join(f' --seeds {seed}' for seed in seeds)}{flags}",

@@ -42,6 +42,12 @@ class FlatWeights:
             place.of(self.weights.data).copy_(weight.data)
             weight.data = place.of(self.weights.data)
 
+    @property
+    def gradient(self) -> Tensor:
+        """Of all weights, once there is one."""
+        assert self.weights.grad is not None
+        return self.weights.grad
+
     def by_name(self, flat: Tensor) -> dict[str, Tensor]:
         """A tensor that lies like the weights, cut into views."""
         return {place.name: place.of(flat) for place in self.places}

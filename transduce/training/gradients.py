@@ -7,6 +7,7 @@ thing a batch instead of a thousand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -41,7 +42,7 @@ class PlainGradients:
             weight.grad = views[name]
 
     def clear(self) -> None:
-        self.flat.weights.grad.zero_()
+        self.flat.gradient.zero_()
 
     def add(self, batch: Batch, share: float) -> Tensor:
         logits = self.model(batch.source, batch.target_in)
@@ -68,7 +69,7 @@ class FastGradients:
     def add(self, batch: Batch, share: float) -> Tensor:
         numbers = [*batch.source, *batch.target_in, batch.target_out]
         if self._graph is None:
-            self._record(numbers)
+            self._graph = self._record(numbers)
         for place, new in zip(self._places, numbers, strict=True):
             place.copy_(new, non_blocking=True)
         self._share.fill_(share)
@@ -83,7 +84,7 @@ class FastGradients:
     def clear(self) -> None:
         self.flat.weights.grad = None
 
-    def _record(self, numbers: list[Tensor]) -> None:
+    def _record(self, numbers: list[Tensor]) -> torch.cuda.CUDAGraph:
         """Run it a few times as rehearsal, then once for the record; leave no trace in the random state."""
         self._places = [x.clone() for x in numbers]
         self._share = torch.zeros((), device=numbers[0].device)
@@ -96,10 +97,11 @@ class FastGradients:
                 self._run(loss)
         torch.cuda.current_stream().wait_stream(beside)
         torch.cuda.empty_cache()  # what the rehearsal took
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._total, self._fresh = self._run(loss)
         torch.cuda.set_rng_state(random)
+        return graph
 
     def _loss(self, source: Rows, target_in: Rows, target_out: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """The sum over tokens, and the share of it that is to be differentiated."""
@@ -107,7 +109,7 @@ class FastGradients:
         total = projected_cross_entropy(states, self.model.projection, target_out, self.label_smoothing).total
         return total, total * share
 
-    def _run(self, loss) -> tuple[Tensor, Tensor]:  # noqa: ANN001
+    def _run(self, loss: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The loss, and all gradients in one tensor, made last."""
         places = self._places
         total, shared = loss(Rows(*places[0:3]), Rows(*places[3:6]), places[6], self._share)

@@ -24,7 +24,7 @@ class Loss(NamedTuple):
     """A sum and what it is summed over."""
 
     total: Tensor  # nats, summed over target tokens
-    count: Tensor  # target tokens
+    tokens: Tensor  # target tokens, counted
 
 
 def cross_entropy(logits: Tensor, target_out: Tensor, label_smoothing: float = 0.0) -> Loss:
@@ -71,7 +71,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, d_total: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, d_total: Tensor) -> Any:
         d_states, d_weight, d_bias = ctx.saved_tensors
         d_bias = None if d_bias is None else d_bias * d_total
         return d_states * d_total.to(d_states.dtype), d_weight * d_total, d_bias, None, None

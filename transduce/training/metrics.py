@@ -17,6 +17,8 @@ class Metrics:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._total: Tensor | float = 0.0
+        self._tokens = 0
         self._clear()
 
     def add(self, total: Tensor, tokens: int) -> None:
@@ -50,8 +52,7 @@ class Metrics:
             write_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
     def _clear(self) -> None:
-        self._total: Tensor | float = 0.0
-        self._tokens, self._since = 0, time.monotonic()
+        self._total, self._tokens, self._since = 0.0, 0, time.monotonic()
 
 
 def read(path: Path) -> list[dict]:

@@ -37,13 +37,13 @@ class ScheduleFree(torch.optim.Optimizer):
 
     def __init__(self, flat: FlatWeights, o: OptimizerSettings) -> None:
         super().__init__([flat.weights], {"lr": 0.0, "number": 0, "share": 1.0})
-        self.o, self.y = o, flat.weights
+        self.o, self.flat, self.y = o, flat, flat.weights
         self.state[self.y] = {"z": self.y.detach().clone(), "square": torch.zeros_like(self.y)}
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         rate, number, share = (self.param_groups[0][key] for key in ("lr", "number", "share"))
-        y, g, o = self.y, self.y.grad, self.o
+        y, g, o = self.y, self.flat.gradient, self.o
         z, square = self.state[y]["z"], self.state[y]["square"]
         square.mul_(o.beta2).addcmul_(g, g, value=1 - o.beta2)
         direction = g / (square / (1 - o.beta2**number)).sqrt_().add_(o.eps)
@@ -69,8 +69,8 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, flat: FlatWeights, o: OptimizerSettings) -> None:
         super().__init__([flat.weights], {"lr": 0.0, "number": 0, "share": 1.0})
-        self.o, self.weights = o, flat.weights
-        self.state[self.weights] = {name: torch.zeros_like(flat.weights) for name in ("momentum", "square")}
+        self.o, self.flat = o, flat
+        self.state[flat.weights] = {name: torch.zeros_like(flat.weights) for name in ("momentum", "square")}
         layers = ("encoder.", "decoder.")  # not the tables of tokens and positions, nor the projection
         inner = [place for place in flat.places if len(place.shape) == 2 and place.name.startswith(layers)]
         self.stacks = [list(places) for _, places in itertools.groupby(inner, lambda place: place.shape)]
@@ -78,7 +78,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         rate, number = (self.param_groups[0][key] for key in ("lr", "number"))
-        w, g, o = self.weights, self.weights.grad, self.o
+        w, g, o = self.flat.weights, self.flat.gradient, self.o
         momentum, square = self.state[w]["momentum"], self.state[w]["square"]
         momentum.lerp_(g, 1 - o.beta1)
         square.mul_(o.beta2).addcmul_(g, g, value=1 - o.beta2)

@@ -29,7 +29,6 @@ from transduce.training.optimizers import final_weights, make_optimizer
 from transduce.training.schedule import learning_rate
 from transduce.training.signals import StopRequest, stop_requests
 
-
 READ_EVERY = 0.5  # seconds between looks at what a GPU has computed; each look waits for it
 
 
@@ -131,12 +130,12 @@ class Trainer:
     def update(self, batches: list[Batch]) -> Update:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
         self.model.train()
-        count = sum(batch.count for batch in batches)
-        total = sum(self.gradients.add(batch.to(self.device), 1 / count) for batch in batches)
+        tokens = sum(batch.tokens for batch in batches)
+        totals = [self.gradients.add(batch.to(self.device), 1 / tokens) for batch in batches]
         norm = self._clip()
         at = self.standing
         at.step += 1
-        at.target_tokens += count
+        at.target_tokens += tokens
         rate = learning_rate(
             at.step, self.settings.optimizer, self.settings.model.d_model, self.settings.training.steps
         )
@@ -145,14 +144,14 @@ class Trainer:
             group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares if rate else 1.0)
         self.optimizer.step()
         self.gradients.clear()
-        return Update(total, count, rate, norm)
+        return Update(torch.stack(totals).sum(), tokens, rate, norm)
 
     def _clip(self) -> Tensor:
         """Gradients longer than optimizer.clip are shortened to it; gives their norm before."""
-        gradients, longest = self.flat.weights.grad, self.settings.optimizer.clip
-        norm = gradients.norm()
+        gradient, longest = self.flat.gradient, self.settings.optimizer.clip
+        norm = gradient.norm()
         if longest is not None:
-            gradients.mul_((longest / (norm + 1e-6)).clamp(max=1.0))
+            gradient.mul_((longest / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
     @torch.no_grad()
@@ -165,7 +164,7 @@ class Trainer:
         for batch in self.valid_batches.epoch(0):
             batch = batch.to(self.device)
             total += float(cross_entropy(self.model(batch.source, batch.target_in), batch.target_out).total)
-            count += batch.count
+            count += batch.tokens
         return Validation(total / count, self.decode_bleu(self.model) if self.decode_bleu else None)
 
     # ---- its chapters ------------------------------------------------------------------------------------------
@@ -345,4 +344,3 @@ class Trainer:
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started
-

@@ -16,7 +16,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def load() -> None:
-    """Import them ahead of time: a compiler that follows the model should not meet imports of Triton on its way."""
+    """Make them known as `torch.ops.transduce.NAME`."""
     for name in ("segment_attention", "residual_norm"):
         importlib.import_module(f"{__name__}.{name}")
 

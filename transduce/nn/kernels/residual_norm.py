@@ -16,7 +16,6 @@ from torch import Tensor
 LEAST = tl.constexpr(1e-4)  # a γ nearer to 0 than this counts as this where it is divided by
 
 
-
 @triton.jit
 def _kept(seed_at, row, p, D: tl.constexpr):
     """1 / (1 - p) where a number is kept, 0 where it is dropped; one draw of four random words serves four columns."""
@@ -58,7 +57,7 @@ def _backward(
     inside = columns < width
     weight = tl.load(weight_at + columns, mask=inside, other=1.0)
     bias = tl.load(bias_at + columns, mask=inside, other=0.0)
-    safe = tl.where(tl.abs(weight) < LEAST, tl.where(weight < 0, -LEAST, LEAST), weight)
+    one_over = 1.0 / tl.where(tl.abs(weight) < LEAST, tl.where(weight < 0, -LEAST, LEAST), weight)
     d_weight, d_bias = tl.zeros([D], tl.float32), tl.zeros([D], tl.float32)
     first = tl.program_id(0) * each
     for row in range(first, tl.minimum(first + each, R)):
@@ -66,7 +65,7 @@ def _backward(
         y = tl.load(y_at + place, mask=inside, other=0.0).to(tl.float32)
         d_y = tl.load(d_y_at + place, mask=inside, other=0.0).to(tl.float32)
         scale = tl.load(scale_at + row)
-        normed = tl.where(inside, (y - bias) / safe, 0.0)
+        normed = tl.where(inside, (y - bias) * one_over, 0.0)
         d_weight += d_y * normed
         d_bias += d_y
         d_normed = d_y * weight
@@ -140,12 +139,12 @@ def _(
     return y.new_empty(y.shape), y.new_empty(y.shape), weight.new_empty(2, *weight.shape)
 
 
-def _keep(ctx, inputs, output) -> None:  # noqa: ANN001
+def _keep(ctx, inputs, output) -> None:
     _, _, weight, bias, seed, ctx.p, _ = inputs
     ctx.save_for_backward(*output, weight, bias, seed)
 
 
-def _gradients(ctx, d_y, _):  # noqa: ANN001, ANN202
+def _gradients(ctx, d_y, _):
     y, scale, weight, bias, seed = ctx.saved_tensors
     d_x, d_written, d_weights = residual_norm_backward(y, scale, d_y, weight, bias, seed, ctx.p)
     return d_x, d_written, d_weights[0], d_weights[1], None, None, None

@@ -1,4 +1,4 @@
-"""Attention within sentences that share a row: what the segment ids rule out is not stored, and skipped where it can be.
+"""Attention within sentences that share a row: what segment ids rule out is not stored, and skipped where it can be.
 
 A row is cut into blocks of queries and blocks of keys. Two blocks whose ranges of segment ids do not meet have nothing
 to say to each other and are passed over; in long rows that is most of them. The plain twin is `attend` in
@@ -254,12 +254,12 @@ def _(
     return [x.new_empty(x.shape) for x in packed]
 
 
-def _keep(ctx, inputs, output) -> None:  # noqa: ANN001
+def _keep(ctx, inputs, output) -> None:
     packed, ctx.heads, ctx.d_k, of_queries, of_keys, ctx.causal = inputs
     ctx.save_for_backward(*packed, of_queries, of_keys, *output)
 
 
-def _gradients(ctx, d_out, d_norm):  # noqa: ANN001, ANN202
+def _gradients(ctx, d_out, d_norm):
     *packed, of_queries, of_keys, out, norm = ctx.saved_tensors
     gradients = segment_attention_backward(
         packed, ctx.heads, ctx.d_k, of_queries, of_keys, ctx.causal, out, norm, d_out
