@@ -109,6 +109,14 @@ def test_a_library_has_one_door(library: str) -> None:
     assert doors == [ONE_DOOR[library]]
 
 
+def test_triton_stays_in_its_room() -> None:
+    users = [
+        path for path in PACKAGE.rglob("*.py") if any(module.split(".")[0] == "triton" for module in imports(path))
+    ]
+    assert users
+    assert {path.parent for path in users} == {PACKAGE / "nn" / "kernels"}
+
+
 def test_only_the_command_line_prints_and_exits() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.name == "cli.py":
@@ -133,5 +141,16 @@ def test_help_loads_no_torch() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    for command in ("demo", "train", "translate", "evaluate", "score", "presets", "settings", "corpus", "plot"):
+    for command in (
+        "demo",
+        "train",
+        "translate",
+        "evaluate",
+        "score",
+        "bench",
+        "presets",
+        "settings",
+        "corpus",
+        "plot",
+    ):
         assert f"transduce {command}" in result.stdout, command

@@ -15,4 +15,4 @@ class Dropout(nn.Dropout):
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         sixteen_bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         kept = sixteen_bits >= round(self.p * 2**16) - 2**15
-        return x * (kept * (1 / (1 - self.p)))
+        return x * kept.view(torch.uint8).to(x.dtype).mul_(1 / (1 - self.p))  # bool times float would be slow

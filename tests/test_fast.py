@@ -1,0 +1,266 @@
+"""The fast path computes what the plain one does; whatever can be checked of it without a GPU is checked here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import bundled_pairs, quick_settings, small_model, source_rows, target_rows
+from torch import Tensor
+
+from transduce.config import OptimizerSettings, Settings
+from transduce.data import store
+from transduce.data.batches import Batch, Batches
+from transduce.data.corpus import ListCorpus
+from transduce.models import folder
+from transduce.nn.device import choose_device
+from transduce.nn.dropout import Dropout
+from transduce.nn.precision import LayerNorm, Linear, LinearRelu, linear_together
+from transduce.tasks.train import fit
+from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
+from transduce.training import loss as losses
+from transduce.training.flat import FlatWeights
+from transduce.training.gradients import FastGradients, PlainGradients
+from transduce.training.optimizers import final_weights, make_optimizer, orthogonal
+from transduce.training.trainer import Trainer
+
+A, B, C, X, Y, Z = [4, 5, 6], [7, 8], [9, 4, 4, 5], [5, 6], [8, 9, 10, 4], [6]
+
+
+def a_batch() -> Batch:
+    source, target_in = source_rows(A, B, C), target_rows(X, Y, Z)
+    target_out = target_in.tokens.roll(-1, 1)
+    target_out = torch.where(target_in.segments == 0, PAD, torch.where(target_out <= BEGIN, END, target_out))
+    return Batch(source, target_in, target_out, None, int((target_out != PAD).sum()))  # type: ignore[arg-type]
+
+
+# ---- loss
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_projected_loss_equals_the_plain_one(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "SLICE", 13 * 5)  # five tokens a slice, so that there are several
+    torch.manual_seed(1)
+    projection = Linear(6, 13, bias=bias)
+    states = torch.randn(3, 4, 6, requires_grad=True)
+    targets = torch.randint(1, 13, (3, 4))
+    targets[0, 2:] = PAD
+    plain = losses.cross_entropy(projection(states), targets, 0.1)
+    sliced = losses.projected_cross_entropy(states, projection, targets, 0.1)
+    torch.testing.assert_close(sliced.total, plain.total)
+    assert int(sliced.tokens) == int(plain.tokens) == 10
+    inputs = [states, *projection.parameters()]
+    for mine, theirs in zip(
+        torch.autograd.grad(sliced.total / 7, inputs), torch.autograd.grad(plain.total / 7, inputs), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
+
+
+# ---- gradients
+
+
+def test_fast_gradients_equal_plain_ones() -> None:
+    """The function that a GPU compiles and records, run here as it stands."""
+    model, batch = small_model().train(), a_batch()
+    flat = FlatWeights(model)
+    plain = PlainGradients(model, 0.1, flat)
+    total = plain.add(batch, 1 / batch.tokens)
+    expected = flat.gradient.clone()
+    plain.clear()
+    assert not flat.gradient.any()
+
+    fast = FastGradients(model, 0.1, flat, accumulate=1) if _has_triton() else pytest.skip("Triton is not installed")
+    fast._places = [*batch.source, *batch.target_in, batch.target_out]
+    fast._share = torch.tensor(1 / batch.tokens)
+    found, fresh = fast._run(fast._loss)
+    torch.testing.assert_close(found, total)
+    torch.testing.assert_close(fresh, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_the_compiled_loss_equals_the_plain_one() -> None:
+    """One graph without a break, by the compiler that the GPU path uses."""
+    if not _has_triton():
+        pytest.skip("Triton is not installed")
+    model, batch = small_model().train(), a_batch()
+    fast = FastGradients(model, 0.1, FlatWeights(model), accumulate=1)
+    compiled = torch.compile(fast._loss, dynamic=False, fullgraph=True, backend="aot_eager")
+    given = batch.source, batch.target_in, batch.target_out, torch.tensor(0.5)
+    for one, two in zip(compiled(*given), fast._loss(*given), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def _has_triton() -> bool:
+    from transduce.nn import kernels
+
+    return kernels.HAS_TRITON
+
+
+def test_weights_that_lie_end_to_end_are_the_models_own() -> None:
+    model = small_model()
+    before = folder.weights_of(model)
+    logits = model(source_rows(A), target_rows(X))
+    flat = FlatWeights(model)
+    assert torch.equal(model(source_rows(A), target_rows(X)), logits)
+    for name, weight in folder.weights_of(model).items():
+        assert torch.equal(weight, before[name]), name
+    with torch.no_grad():
+        flat.weights.add_(1.0)
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.detach(), before[name] + 1.0)
+        assert weight.storage_offset() % 64 == 0, name
+
+
+# ---- precision
+
+
+def test_low_precision_keeps_weights_and_sums() -> None:
+    choose_device("cpu")  # without oneDNN where it knows no bfloat16
+    norm, linear = LayerNorm(8), Linear(8, 4)
+    x = torch.randn(3, 8, dtype=torch.bfloat16)
+    assert norm(x).dtype == linear(x).dtype == torch.bfloat16
+    assert norm.weight.dtype == linear.weight.dtype == torch.float32
+    exact = torch.nn.functional.layer_norm(x.double(), (8,)).to(torch.bfloat16)
+    assert torch.equal(norm(x), exact)  # one rounding, at the end
+    model = small_model(d_k=None, d_v=None).train()
+    exact = model(source_rows(A, B), target_rows(X, Y))
+    model.stream = torch.bfloat16
+    rough = model(source_rows(A, B), target_rows(X, Y))
+    assert rough.dtype == torch.bfloat16
+    torch.testing.assert_close(rough.float(), exact, atol=0.1, rtol=0.1)
+    assert model.eval()(source_rows(A), target_rows(X)).dtype == torch.float32  # only training runs low
+
+
+def test_products_taken_together() -> None:
+    one, two, x = Linear(5, 3), Linear(5, 4), torch.randn(2, 6, 5)
+    torch.testing.assert_close(linear_together(x, one, two), torch.cat([one(x), two(x)], -1))
+    x.requires_grad_()
+    plain, fused = one(x).relu(), LinearRelu.apply(x, one.weight, one.bias)
+    torch.testing.assert_close(fused, plain)
+    inputs = [x, one.weight, one.bias]
+    for mine, theirs in zip(
+        torch.autograd.grad(fused.sum(), inputs), torch.autograd.grad(plain.sum(), inputs), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_dropout_by_random_bits() -> None:
+    torch.manual_seed(3)
+    drop, x = Dropout(0.3), torch.ones(401, 501, requires_grad=True)
+    y = drop(x)
+    values = y.detach().unique().tolist()
+    assert values == pytest.approx([0.0, 1 / 0.7])
+    assert float(y.detach().mean()) == pytest.approx(1.0, abs=0.01)
+    columns = (y > 0).float().mean(0)
+    assert float(columns.min()) > 0.6  # no place is dropped more often than others
+    assert float(columns.max()) < 0.8
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], y.detach())
+    assert torch.equal(drop.eval()(x), x)
+
+
+# ---- optimizers
+
+
+def _quadratic(name: str, steps: int, **more: float) -> tuple[Tensor, FlatWeights]:
+    """Minimise a bowl around 3 and give the weights that are meant to be used."""
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"encoder": torch.nn.Linear(4, 6)})
+    flat = FlatWeights(model)
+    settings = OptimizerSettings(name=name, **more)  # type: ignore[arg-type]
+    optimizer = make_optimizer(flat, settings)
+    squares = 0.0
+    for number in range(1, steps + 1):
+        rate = 0.1
+        squares += rate**2
+        flat.weights.grad = 2 * (flat.weights.detach() - 3.0)
+        optimizer.param_groups[0].update(lr=rate, number=number, share=rate**2 / squares)
+        optimizer.step()
+    with final_weights(optimizer):
+        final = flat.weights.detach().clone()
+    return final, flat
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "schedule_free", "muon"])
+def test_every_optimizer_goes_downhill(name: str) -> None:
+    final, _ = _quadratic(name, 300)
+    weight = final[-24:]
+    assert float((weight - 3.0).abs().max()) < 0.6, name
+
+
+def test_schedule_free_is_its_formulas() -> None:
+    """Three sequences written out: z steps, x averages z with equal shares, gradients are taken between them."""
+    final, flat = _quadratic("schedule_free", 4, beta1=0.9, beta2=0.98, eps=1e-9)
+    torch.manual_seed(0)
+    start = FlatWeights(torch.nn.ModuleDict({"encoder": torch.nn.Linear(4, 6)})).weights.detach()
+    x = z = y = start
+    square = torch.zeros_like(start)
+    for number in range(1, 5):
+        g = 2 * (y - 3.0)
+        square = 0.98 * square + 0.02 * g**2
+        z = z - 0.1 * g / ((square / (1 - 0.98**number)).sqrt() + 1e-9)
+        x = x + (z - x) / number
+        y = 0.1 * z + 0.9 * x
+    torch.testing.assert_close(final, x, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(flat.weights.detach(), y, atol=1e-5, rtol=1e-5)  # and training goes on from y
+
+
+def test_muon_evens_out_singular_values() -> None:
+    torch.manual_seed(0)
+    for rows, columns in ((8, 20), (20, 8), (9, 9)):
+        values = torch.linalg.svdvals(orthogonal(torch.randn(3, rows, columns)))
+        assert float(values.min()) > 0.3
+        assert float(values.max()) < 1.3
+
+
+@pytest.mark.parametrize("name", ["schedule_free", "muon"])
+def test_a_run_with_another_optimizer_resumes_to_the_bit(tmp_path: Path, name: str) -> None:
+    pairs, validation = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(10, seed=2))
+
+    def run(where: str, steps: int) -> dict[str, Tensor]:
+        settings = quick_settings(optimizer={"name": name}, training={"steps": steps, "validate_every": 3})
+        fit(tmp_path / where, pairs, validation, settings)
+        return folder.read_tensors(tmp_path / where / f"training/step-{steps}/model.safetensors")
+
+    straight = run("straight", 8)
+    run("resumed", 4)
+    resumed = run("resumed", 8)
+    for key, weight in straight.items():
+        assert torch.equal(weight, resumed[key]), key
+
+
+# ---- several sentences a row
+
+
+def _trainer(path: Path, layout: str, settings: Settings, tokenizers: Tokenizers) -> Trainer:
+    built = store.build(ListCorpus(bundled_pairs(120)), tokenizers, settings.data, path / "data")
+    torch.manual_seed(0)
+    model = folder.new_model(settings, tokenizers)
+    from dataclasses import replace
+
+    batches = Batches(built, replace(settings.batch, layout=layout, row=64), tokenizers, seed=1)  # type: ignore[arg-type]
+    return Trainer(path / layout, model, settings, batches, None, None, "cpu")
+
+
+def test_packed_rows_train_like_one_sentence_a_row(tmp_path: Path) -> None:
+    """Loss and gradients to 1e-5; and 200 updates on the same sentences stay together."""
+    import numpy as np
+
+    settings = quick_settings(model={"dropout": 0.0}, batch={"tokens": 256}, optimizer={"eps": 1e-6})
+    tokenizers = Tokenizers.train(ListCorpus(bundled_pairs(120)), settings.text)
+    packed, apart = (_trainer(tmp_path, layout, settings, tokenizers) for layout in ("packed", "buckets"))
+    apart_losses, packed_losses = [], []
+    for number, (_, _, [batch]) in zip(range(200), packed._groups(), strict=False):
+        one_a_row = apart.train_batches.assemble(np.column_stack([batch.pairs, np.arange(len(batch.pairs))]))
+        assert one_a_row.tokens == batch.tokens
+        if number == 0:
+            for trainer, rows in ((packed, batch), (apart, one_a_row)):
+                trainer.model.train()
+                trainer.gradients.add(rows, 1 / batch.tokens)
+            torch.testing.assert_close(packed.flat.gradient, apart.flat.gradient, atol=1e-5, rtol=1e-5)
+            packed.gradients.clear()
+            apart.gradients.clear()
+        packed_losses.append(float(packed.update([batch]).total) / batch.tokens)
+        apart_losses.append(float(apart.update([one_a_row]).total) / batch.tokens)
+    assert packed_losses[0] == pytest.approx(apart_losses[0], rel=1e-5)
+    assert packed_losses == pytest.approx(apart_losses, rel=2e-2)
+    assert packed_losses[-1] < 0.7 * packed_losses[0]

@@ -1,0 +1,98 @@
+"""Our Triton kernels against their plain twins, on a CPU through Triton's interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed here")
+
+# The interpreter must be chosen before Triton is imported, and other tests may have imported it: hence a process.
+ATTENTION = """
+import torch
+from transduce.nn import kernels
+from transduce.nn.attention import attend
+from transduce.nn.kernels.segment_attention import parts
+from transduce.nn.masks import not_later, same_sentence
+
+kernels.load()
+torch.manual_seed(0)
+
+
+def segments(rows, slots):
+    found = torch.zeros(rows, slots, dtype=torch.int64)
+    for r in range(rows):
+        slot, number = 0, 1
+        while (length := int(torch.randint(3, 30, ()))) + slot <= slots - 2:  # some slots stay empty
+            found[r, slot : slot + length] = number
+            slot, number = slot + length, number + 1
+    return found
+
+
+def check(R, H, T, S, K, V, causal, packed, of_queries, of_keys):
+    q, k, v = (x.unflatten(2, (H, -1)).transpose(1, 2) for x in parts(packed, H * K))
+    mask = same_sentence(of_queries, of_keys)
+    mask = mask & not_later(T) if causal else mask
+    plain = attend(q, k, v, mask).summary.transpose(1, 2).flatten(2)
+    ours, _ = torch.ops.transduce.segment_attention(packed, H, K, of_queries, of_keys, causal)
+    torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
+    assert torch.equal(ours[of_queries == 0], torch.zeros_like(ours[of_queries == 0]))
+    back = torch.randn_like(plain)
+    for mine, theirs in zip(torch.autograd.grad(ours, packed, back), torch.autograd.grad(plain, packed, back)):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
+
+
+for R, H, T, K, V, causal in ((2, 3, 21, 16, 16, True), (2, 2, 70, 24, 12, False), (1, 2, 150, 16, 16, True)):
+    ids = segments(R, T)
+    check(R, H, T, T, K, V, causal, [torch.randn(R, T, H * (2 * K + V), requires_grad=True)], ids, ids)
+R, H, T, S, K, V = 2, 2, 37, 90, 24, 12  # queries from one side, keys and values from the other
+sides = [torch.randn(R, T, H * K, requires_grad=True), torch.randn(R, S, H * (K + V), requires_grad=True)]
+check(R, H, T, S, K, V, False, sides, segments(R, T), segments(R, S))
+"""
+NORM = """
+import torch
+import torch.nn.functional as F
+from transduce.nn import kernels
+
+kernels.load()
+torch.manual_seed(0)
+D, seed = 24, torch.tensor([5])
+x, written = (torch.randn(3, 7, D, requires_grad=True) for _ in range(2))
+weight, bias = (torch.randn(D, requires_grad=True) for _ in range(2))
+everything = (x, written, weight, bias)
+
+
+def check(ours, plain):
+    torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
+    back = torch.randn_like(plain)
+    for mine, theirs in zip(torch.autograd.grad(ours, everything, back), torch.autograd.grad(plain, everything, back)):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-3)
+
+
+check(torch.ops.transduce.residual_norm(*everything, seed, 0.0, 1e-5)[0], F.layer_norm(x + written, (D,), weight, bias))
+
+# Which numbers are dropped shows in a norm over ones: kept ones come out above the mean, dropped ones below it.
+ones, flat = torch.ones(3, 7, D), (torch.ones(D), torch.zeros(D))
+shown = torch.ops.transduce.residual_norm(torch.zeros(3, 7, D), ones, *flat, seed, 0.3, 1e-5)[0]
+kept = (shown > 0).float()
+assert 0.6 < kept.mean() < 0.8
+check(
+    torch.ops.transduce.residual_norm(*everything, seed, 0.3, 1e-5)[0],
+    F.layer_norm(x + written * kept / 0.7, (D,), weight, bias),
+)
+other = torch.ops.transduce.residual_norm(torch.zeros(3, 7, D), ones, *flat, seed + 1, 0.3, 1e-5)[0]
+assert not torch.equal(shown, other)
+"""
+
+
+@pytest.mark.parametrize("program", [ATTENTION, NORM], ids=["segment_attention", "residual_norm"])
+def test_a_kernel_equals_its_plain_twin(program: str) -> None:
+    root = Path(__file__).parent.parent
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
