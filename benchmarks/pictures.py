@@ -36,7 +36,7 @@ def throughput(path: Path) -> None:
         memory = f"  ({system['memory'] / 2**30:.1f} GB)" if system["memory"] else ""
         axis.text(high, place, f"  {speed:,.0f}{memory}", va="center", fontsize=9)
     axis.set_yticks(range(len(systems)), [system["name"] for system in systems])
-    axis.set_xlim(0, max(max(system["speeds"]) for system in systems) * 1.25)
+    axis.set_xlim(0, max(max(system["speeds"]) for system in systems) * 1.4)
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.set_xlabel("target tokens a second (peak memory)" if systems[0]["memory"] else "target tokens a second")
     where = facts["gpu"] if facts["gpu"] != "none" else facts["machine"]
@@ -65,6 +65,7 @@ def scaling(path: Path) -> None:
             axis.loglog(x, limits, "--", color=LIMIT, label="limit: measured matrix rate")
             for place, speed, bound in zip(x, speeds, limits, strict=True):
                 axis.annotate(f"{speed / bound:.0%}", (place, speed), (0, -14), textcoords="offset points", ha="center")
+        axis.set_ylim(min(speeds) / 2, axis.get_ylim()[1])
         axis.set_xlabel(label)
         axis.set_ylabel("target tokens a second")
         axis.set_title(title, fontsize=11)
