@@ -92,6 +92,7 @@ def _serve(pipe: Any, make: Callable[..., Callable[[], int]], given: tuple) -> N
         pipe.send((0, 0.0, f"failed: {type(error).__name__}: {str(error)[:300]}"))
         return
     memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    memory += step.uncounted() if hasattr(step, "uncounted") else 0
     _make_room()
     pipe.send((memory, time.perf_counter() - begin, ""))
     while True:

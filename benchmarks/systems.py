@@ -97,6 +97,11 @@ class Step:
     def __call__(self) -> int:
         return self.trainer.update(next(self.groups)[2]).tokens
 
+    def uncounted(self) -> int:
+        """Bytes of the optimizer: made after the graph was recorded, whose room stays reserved beside them."""
+        state = self.trainer.optimizer.state[self.trainer.flat.weights].values()
+        return sum(value.numel() * value.element_size() for value in state)
+
     def length(self, mean: float) -> None:
         """Go on with sentences of another length, in batches of the same shape."""
         old = self.trainer.train_batches

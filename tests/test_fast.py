@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from transduce.data.corpus import ListCorpus
 from transduce.models import folder
 from transduce.nn.device import choose_device
 from transduce.nn.dropout import Dropout
-from transduce.nn.precision import LayerNorm, Linear, LinearRelu, linear_together
+from transduce.nn.layers import FeedForward
+from transduce.nn.precision import LayerNorm, Linear, linear_together
 from transduce.tasks.train import fit
 from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
 from transduce.training import loss as losses
@@ -134,12 +136,18 @@ def test_low_precision_keeps_weights_and_sums() -> None:
 def test_products_taken_together() -> None:
     one, two, x = Linear(5, 3), Linear(5, 4), torch.randn(2, 6, 5)
     torch.testing.assert_close(linear_together(x, one, two), torch.cat([one(x), two(x)], -1))
-    x.requires_grad_()
-    plain, fused = one(x).relu(), LinearRelu.apply(x, one.weight, one.bias)
+
+
+def test_feed_forward_that_computes_again() -> None:
+    importlib.import_module("transduce.nn.kernels.feed_forward")
+    layer, x = FeedForward(5, 9, "relu", 0.0), torch.randn(2, 6, 5, requires_grad=True)
+    inputs = [x, layer.inner.weight, layer.inner.bias, layer.outer.weight, layer.outer.bias]
+    plain, fused = layer(x), torch.ops.transduce.feed_forward(*inputs)
     torch.testing.assert_close(fused, plain)
-    inputs = [x, one.weight, one.bias]
     for mine, theirs in zip(
-        torch.autograd.grad(fused.sum(), inputs), torch.autograd.grad(plain.sum(), inputs), strict=True
+        torch.autograd.grad(fused.square().sum(), inputs),
+        torch.autograd.grad(plain.square().sum(), inputs),
+        strict=True,
     ):
         torch.testing.assert_close(mine, theirs)
 

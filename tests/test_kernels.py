@@ -86,9 +86,37 @@ check(
 other = torch.ops.transduce.residual_norm(torch.zeros(3, 7, D), ones, *flat, seed + 1, 0.3, 1e-5)[0]
 assert not torch.equal(shown, other)
 """
+# The whole of the fast path but for the GPU: model and loss compiled as one graph, all operators of ours in their place.
+WHOLE = """
+import torch
+from transduce.config import ModelSettings
+from transduce.data.layout import lay_out, shifted
+from transduce.models import transformer
+from transduce.nn import kernels
+from transduce.training.flat import FlatWeights
+from transduce.training.gradients import FastGradients, PlainGradients
+
+kernels.load()
+for norm in ("after", "before"):
+    torch.manual_seed(0)
+    settings = ModelSettings(layers=1, d_model=32, d_ff=48, heads=2, dropout=0.0, norm=norm, d_v=24)
+    model = transformer.build(settings, 40, 40).train()
+    source = lay_out([[[5, 6, 7, 3], [8, 9, 3]], [[4, 5, 3]]], 12)
+    out = lay_out([[[6, 7, 3], [9, 9, 10, 3]], [[11, 3]]], 12)
+    flat = FlatWeights(model)
+    fast = FastGradients(model, 0.1, flat, 1)
+    fast._places, fast._share = [*source, *shifted(out), out.tokens], torch.tensor(0.1)
+    kernels.in_use = lambda x: False
+    plain_total, plain = fast._run(fast._loss)
+    kernels.in_use = lambda x: True
+    compiled = torch.compile(fast._loss, dynamic=False, fullgraph=True, backend="aot_eager")
+    total, gradient = fast._run(compiled)
+    torch.testing.assert_close(total, plain_total, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradient, plain, atol=1e-5, rtol=1e-3)
+"""
 
 
-@pytest.mark.parametrize("program", [ATTENTION, NORM], ids=["segment_attention", "residual_norm"])
+@pytest.mark.parametrize("program", [ATTENTION, NORM, WHOLE], ids=["segment_attention", "residual_norm", "whole"])
 def test_a_kernel_equals_its_plain_twin(program: str) -> None:
     root = Path(__file__).parent.parent
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}

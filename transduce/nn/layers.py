@@ -14,7 +14,7 @@ from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import MayLook
-from transduce.nn.precision import LayerNorm, Linear, LinearRelu
+from transduce.nn.precision import LayerNorm, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -30,9 +30,9 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.activation is F.relu and kernels.in_use(x):
-            inner = LinearRelu.apply(x, self.inner.weight.to(x.dtype), self.inner.bias.to(x.dtype))
-            return self.outer(self.dropout(inner))
+        if kernels.in_use(x) and self.activation is F.relu and not (self.training and self.dropout.p):
+            weights = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
+            return torch.ops.transduce.feed_forward(x, *(weight.to(x.dtype) for weight in weights))
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 

@@ -6,8 +6,6 @@ inside a norm, the weights and their gradients keep all their digits.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,22 +17,6 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(x.dtype)
         return F.linear(x, self.weight.to(x.dtype), bias)
-
-
-class LinearRelu(torch.autograd.Function):
-    """max(0, W x + b) as one product: the GPU's matrix library adds b and cuts at 0 before it writes."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = torch._addmm_activation(bias, x.flatten(0, -2), weight.T)
-        ctx.save_for_backward(x, weight, y)
-        return y.unflatten(0, x.shape[:-1])
-
-    @staticmethod
-    def backward(ctx: Any, d_y: Tensor) -> Any:
-        x, weight, y = ctx.saved_tensors
-        d = torch.where(y > 0, d_y.flatten(0, -2), 0.0)
-        return (d @ weight).view_as(x), d.T @ x.flatten(0, -2), d.sum(0)
 
 
 def linear_together(x: Tensor, *parts: Linear) -> Tensor:

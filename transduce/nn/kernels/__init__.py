@@ -1,4 +1,4 @@
-"""Kernels of our own in Triton, where measured to pay, each beside a plain twin that computes the same.
+"""Operators of our own, mostly kernels in Triton, each beside a plain twin that computes the same.
 
 They run where the model is compiled for a GPU (training/gradients.py), and nowhere else. A machine without Triton
 (macOS, or PyTorch for CPUs) never meets them. The tests run them on a CPU through Triton's interpreter.
@@ -17,7 +17,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 def load() -> None:
     """Make them known as `torch.ops.transduce.NAME`."""
-    for name in ("segment_attention", "residual_norm"):
+    for name in ("segment_attention", "residual_norm", "feed_forward"):
         importlib.import_module(f"{__name__}.{name}")
 
 
