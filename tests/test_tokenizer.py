@@ -75,6 +75,21 @@ def test_sampling_varies_by_seed_and_only_by_seed(kind: str) -> None:
     assert trained("words").source.sample(text, 0.3, 1) == trained("words").source.encode(text)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("joint", [True, False])
+def test_lower_case_on_request(kind: str, joint: bool, tmp_path: Path) -> None:
+    tokenizers = trained(kind, joint=joint, lowercase=True)
+    for name, content in tokenizers.files().items():
+        (tmp_path / name).write_bytes(content)
+    loaded = Tokenizers.load(tmp_path, tokenizers.settings)
+    text = "Das ist, ein GUTES Buch."
+    for one in (tokenizers.source, loaded.source):
+        assert one.decode(one.encode([text])[0]) == text.lower()
+        assert one.decode(one.sample([text], 0.1, 1)[0]) == text.lower()
+    vocabulary = "".join(tokenizers.source.pieces(range(len(SPECIAL), tokenizers.source.size)))
+    assert vocabulary == vocabulary.lower()
+
+
 def test_normalisation_changes_little() -> None:
     assert normalise(" a\t b\u00a0c\u3000d ") == "a b c d"
     assert normalise("u\u0308ber") == "über"

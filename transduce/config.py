@@ -67,6 +67,7 @@ class TextSettings:
     tokenizer: Literal["bpe", "unigram", "words", "characters"] = setting("bpe", "how text is cut into tokens")
     vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)")
     joint: bool = setting(True, "one vocabulary for both languages")
+    lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
     coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
     byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
     sampling: float = setting(

@@ -12,7 +12,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -183,18 +183,53 @@ _KINDS: dict[str, type[SubwordTokenizer] | type[ListTokenizer]] = {
 }
 
 
+class Lowercased:
+    """A tokenizer that reads text in lower case."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.size = tokenizer.size
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._tokenizer.encode([text.lower() for text in texts])
+
+    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
+        return self._tokenizer.sample([text.lower() for text in texts], amount, seed)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return self._tokenizer.pieces(ids)
+
+    def to_bytes(self) -> bytes:
+        return self._tokenizer.to_bytes()
+
+
+class LowercasedPairs:
+    """Pairs in lower case, as often as they are asked for."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((source.lower(), target.lower()) for source, target in self._pairs)
+
+
 class Tokenizers:
     """The tokenizer of each side; one and the same where the vocabulary is joint."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer, settings: TextSettings) -> None:
-        self.source = source
-        self.target = target
+        self.source = Lowercased(source) if settings.lowercase else source
+        self.target = Lowercased(target) if settings.lowercase else target
         self.settings = settings
 
     @classmethod
     def train(cls, pairs: Iterable[tuple[str, str]], settings: TextSettings) -> Tokenizers:
         """From pairs of normalised text, which may be read more than once."""
         kind = _KINDS[settings.tokenizer]
+        if settings.lowercase:
+            pairs = LowercasedPairs(pairs)
         if settings.joint:
             both = kind.train((text for pair in pairs for text in pair), settings)
             return cls(both, both, settings)
