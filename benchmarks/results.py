@@ -23,14 +23,10 @@ Training time counts from text to model: vocabulary, compilation and validation 
 | task | seeds | beam | BLEU | BLEU lower-cased | chrF | text to model | device |
 |---|---|---|---|---|---|---|---|
 """
-TAIL = """
-Several runs shared one GPU while these were measured: the six of Multi30k ran at a time, and the nine of Tatoeba with
-nine other trainings beside them, stopped after five minutes. The times are those of the shared GPU.
-"""
 
 
 def main() -> None:
-    rows, commands, signatures = [], [], {}
+    rows, commands, remarks, signatures = [], [], [], {}
     for path in sorted(map(Path, sys.argv[1:])):
         facts = json.loads(path.read_text(encoding="utf-8"))
         mean, spread, seeds = facts["mean"], facts["deviation"], facts["seeds"]
@@ -44,9 +40,12 @@ def main() -> None:
             rows.append(f"| {facts['task']} | {len(seeds)} | {beam} | {scores} | {seconds} | {seeds[0]['device']} |")
         commands.append(f"    {facts['command']}")
         signatures |= seeds[0]["signatures"]
+        if facts.get("remark") and facts["remark"] not in remarks:  # how it was measured, added by hand
+            remarks.append(facts["remark"])
     named = "\n".join(f"- {name}: `{signature}`" for name, signature in signatures.items())
     commanded = "\n".join(commands)
-    sys.stdout.write(f"{HEAD}{chr(10).join(rows)}\n{TAIL}\n## Commands\n\n{commanded}\n\n## Signatures\n\n{named}\n")
+    parts = [HEAD + "\n".join(rows), " ".join(remarks), f"## Commands\n\n{commanded}", f"## Signatures\n\n{named}"]
+    sys.stdout.write("\n\n".join(parts) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from transduce.data.batches import Batches
 from transduce.data.store import Side
 from transduce.models import transformer
 from transduce.nn.device import choose_device
+from transduce.training.gradients import FastGradients
 from transduce.training.trainer import Trainer
 
 PAD = 0
@@ -98,7 +99,9 @@ class Step:
         return self.trainer.update(next(self.groups)[2]).tokens
 
     def uncounted(self) -> int:
-        """Bytes of the optimizer: made after the graph was recorded, whose room stays reserved beside them."""
+        """Bytes of the optimizer where it was made after a graph was recorded, whose room stays reserved beside it."""
+        if not isinstance(self.trainer.gradients, FastGradients):
+            return 0
         state = self.trainer.optimizer.state[self.trainer.flat.weights].values()
         return sum(value.numel() * value.element_size() for value in state)
 

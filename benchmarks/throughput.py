@@ -52,6 +52,7 @@ def main() -> None:
         entered[size] = [Worker(name, make, name, SIZES[size], given.device) for name in systems]
     others = _start_others(given.device) if given.scaling else {}
     ready = {size: [worker for worker in workers if worker.ready()] for size, workers in entered.items()}
+    ready = {size: workers for size, workers in ready.items() if workers and workers[0].name == given.systems[0]}
     scaling: dict[Any, Worker] = {size: workers[0] for size, workers in ready.items()} if given.scaling else {}
     scaling |= {place: worker for place, worker in others.items() if worker.ready()}
     limit = matrix_rate() if given.device == "cuda" else None

@@ -21,7 +21,7 @@ QUICK = {
     "model": {"layers": 1, "d_model": 32, "d_ff": 48, "heads": 2, "dropout": 0.1},
     "text": {"vocabulary": 300},
     "batch": {"tokens": 512},
-    "training": {"steps": 6, "validate_every": 3, "log_every": 3, "bleu_lines": 10, "device": "cpu"},
+    "training": {"steps": 6, "validate_every": 3, "bleu_lines": 10, "device": "cpu"},
 }
 
 
@@ -55,6 +55,17 @@ def test_seeds_are_trained_once_and_summed_up(data: Path, tmp_path: Path) -> Non
     again = list(bench("multi30k-de-en", data=data, run=run, seeds=[1, 2, 3], settings=QUICK))
     assert "3 seeds: 1, 2, 3" in again[0]
     assert (run / "seed-1" / "result.json").stat().st_mtime_ns == stamp
+
+    with pytest.raises(SettingsError, match="seed-1 was trained with training.steps=6, not 7; choose another --run"):
+        list(
+            bench(
+                "multi30k-de-en",
+                data=data,
+                run=run,
+                seeds=[1],
+                settings={**QUICK, "training": {**QUICK["training"], "steps": 7}},
+            )
+        )
 
     lines = (run / "seed-3" / "test.beam5.txt").read_text(encoding="utf-8").splitlines()
     references = (data / "multi30k" / "test_2016_flickr.en").read_text(encoding="utf-8").splitlines()

@@ -73,6 +73,7 @@ COMPLAINTS = [
     ({"data": {"max_ratio": 0.5}}, "data.max_ratio=0.5 must be at least 1"),
     ({"data": {"hold_out": -1}}, "data.hold_out=-1 must be at least 0"),
     ({"training": {"seed": "1e30"}}, "training.seed=1e30 must be a whole number"),
+    ({"optimizer": {"name": "schedule_free", "beta1": 0}}, "optimizer.beta1=0 must be above 0 for"),
     ({"batch": {"layout": "packed", "row": 128, "tokens": 100}}, "batch.row=128 must not exceed batch.tokens=100"),
     ({"optimizer": {"schedule": "cosine"}, "training": {"steps": None, "epochs": 1}}, "cosine needs training.steps"),
     ({"training": {"steps": "none"}}, "one of training.steps, training.epochs and training.minutes must be set"),

@@ -279,6 +279,8 @@ def test_a_sentence_that_fits_no_batch(tmp_path: Path, tokenizers: Tokenizers) -
         batches(tmp_path, tokenizers, tokens=4)
     with pytest.raises(DataError, match="raise batch.row=5 or lower data.max_tokens"):
         batches(tmp_path, tokenizers, layout="packed", row=5)
+    with pytest.raises(DataError, match="a row of 128 slots does not fit: raise batch.tokens=100, or set batch.layout"):
+        batches(tmp_path, tokenizers, layout="packed", tokens=100)
 
 
 def test_lay_out() -> None:

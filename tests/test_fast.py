@@ -14,6 +14,7 @@ from transduce.config import OptimizerSettings, Settings
 from transduce.data import store
 from transduce.data.batches import Batch, Batches
 from transduce.data.corpus import ListCorpus
+from transduce.errors import UserError
 from transduce.models import folder
 from transduce.nn.device import choose_device
 from transduce.nn.dropout import Dropout
@@ -90,6 +91,65 @@ def test_the_compiled_loss_equals_the_plain_one() -> None:
     given = batch.source, batch.target_in, batch.target_out, torch.tensor(0.5)
     for one, two in zip(compiled(*given), fast._loss(*given), strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_recording_is_played_with_each_batch(accumulate: int) -> None:
+    """All but the GPU: the recording is a stub that runs the function."""
+    if not _has_triton():
+        pytest.skip("Triton is not installed")
+    model, batch = small_model().train(), a_batch()
+    flat = FlatWeights(model)
+    fast = FastGradients(model, 0.1, flat, accumulate)
+    plain = FastGradients(model, 0.1, flat, accumulate)
+    numbers = [*batch.source, *batch.target_in, batch.target_out]
+    plain._places, plain._share = numbers, torch.tensor(0.25)
+    expected = plain._run(plain._loss)[1]
+
+    class Stub:
+        def replay(self) -> None:
+            fast._total, fresh = fast._run(fast._loss)
+            fast._fresh.copy_(fresh)
+
+    fast._places = [torch.zeros_like(x) for x in numbers]
+    fast._share, fast._fresh = torch.tensor(0.0), torch.zeros_like(flat.weights)
+    fast._graph = Stub()  # type: ignore[assignment]
+    for _ in range(accumulate):
+        fast.add(batch, 0.25)
+    torch.testing.assert_close(flat.gradient, accumulate * expected, atol=1e-6, rtol=1e-4)
+    fast.clear()
+    assert flat.weights.grad is None
+
+
+def test_a_machine_where_the_fast_path_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not _has_triton():
+        pytest.skip("Triton is not installed")
+    model = small_model()
+    fast = FastGradients(model, 0.1, FlatWeights(model), accumulate=1)
+    for error, words in (
+        (RuntimeError("no C compiler\nat all"), r"RuntimeError: no C compiler\); go on with --training.fast false"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "does not fit into the GPU's memory; lower batch.tokens"),
+    ):
+
+        def fail(numbers: list[Tensor], error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(fast, "_record", fail)
+        with pytest.raises(UserError, match=words):
+            fast.add(a_batch(), 1.0)
+
+
+def test_wide_heads_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transduce.nn import kernels
+    from transduce.nn.attention import MultiHeadAttention
+    from transduce.nn.masks import MayLook, Segments
+
+    ids = torch.ones(1, 3, dtype=torch.long)
+    may_look = MayLook(ids.bool(), Segments(ids, ids, False))
+    monkeypatch.setattr(kernels, "in_use", lambda x: True)
+    for d_k, d_v, dropout, fits in ((64, 64, 0.0, True), (65, 8, 0.0, False), (8, 65, 0.0, False), (8, 8, 0.1, False)):
+        attention = MultiHeadAttention(8, 1, d_k, d_v, bias=True, dropout=dropout)
+        assert (attention._for_kernel(may_look, ids) is not None) == fits
 
 
 def _has_triton() -> bool:
@@ -210,6 +270,30 @@ def test_schedule_free_is_its_formulas() -> None:
         y = 0.1 * z + 0.9 * x
     torch.testing.assert_close(final, x, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(flat.weights.detach(), y, atol=1e-5, rtol=1e-5)  # and training goes on from y
+
+
+def test_schedule_free_keeps_its_average_when_the_rate_is_nothing() -> None:
+    """The last update of a cosine schedule."""
+    _, flat = _quadratic("schedule_free", 0)
+    optimizer = make_optimizer(flat, OptimizerSettings(name="schedule_free"))
+    with torch.no_grad():
+        flat.weights.add_(1.0)  # y apart from z
+    before = flat.weights.detach().clone()
+    flat.weights.grad = torch.ones_like(flat.weights)
+    optimizer.param_groups[0].update(lr=0.0, number=9, share=0.0)
+    optimizer.step()
+    assert torch.equal(flat.weights.detach(), before)
+
+
+def test_schedule_free_averages_the_weights_that_are_used(tmp_path: Path) -> None:
+    settings = quick_settings(optimizer={"name": "schedule_free"}, training={"steps": 6, "validate_every": 2})
+    fit(tmp_path / "r", ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(10, seed=2)), settings)
+    last = folder.read_tensors(tmp_path / "r/weights/last.safetensors")
+    kept = folder.read_tensors(tmp_path / "r/training/weights/step-6.safetensors")
+    trained = folder.read_tensors(tmp_path / "r/training/step-6/model.safetensors")
+    name = "encoder.0.feed_forward.inner.weight"
+    assert torch.equal(kept[name], last[name])
+    assert not torch.equal(kept[name], trained[name])
 
 
 def test_muon_evens_out_singular_values() -> None:

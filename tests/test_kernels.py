@@ -94,7 +94,7 @@ from transduce.data.layout import lay_out, shifted
 from transduce.models import transformer
 from transduce.nn import kernels
 from transduce.training.flat import FlatWeights
-from transduce.training.gradients import FastGradients, PlainGradients
+from transduce.training.gradients import FastGradients
 
 kernels.load()
 for norm in ("after", "before"):

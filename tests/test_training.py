@@ -278,6 +278,55 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     assert all(weight.isfinite().all() for weight in weights(found / "model.safetensors").values())
 
 
+def test_a_gradient_that_is_no_number_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the very step that validates and saves."""
+    run(tmp_path / "r", quick_settings())
+    clip = trainer.Trainer._clip
+
+    def burst(self: trainer.Trainer) -> torch.Tensor:
+        if self.standing.step == 11:
+            self.flat.gradient.fill_(math.inf)
+        return clip(self)
+
+    monkeypatch.setattr(trainer.Trainer, "_clip", burst)
+    with pytest.raises(UserError, match="no longer a number at step 12; go on from the checkpoint of step 8"):
+        run(tmp_path / "r", quick_settings(training={"steps": 16}))
+    found, _ = checkpoint.latest(tmp_path / "r/training")
+    assert found is not None
+    assert found.name == "step-8"
+
+
+def test_a_checkpoint_of_an_older_version(tmp_path: Path) -> None:
+    """It says less about where it stands."""
+    run(tmp_path / "r", quick_settings(training={"steps": 4}))
+    path = tmp_path / "r/training/step-4"
+    standing = json.loads((path / "standing.json").read_text())
+    del standing["rate_squares"], standing["layout"]
+    folder.write_folder(path, {"standing.json": json.dumps(standing).encode()})
+    assert run(tmp_path / "r", quick_settings(training={"steps": 6})).step == 6
+
+
+def test_the_layout_stays_that_of_the_run(tmp_path: Path) -> None:
+    """`auto` depends on the device, but a run that goes on elsewhere counts batches as it did."""
+    run(tmp_path / "r", quick_settings(batch={"layout": "packed", "row": 64}, training={"steps": 4}))
+    run(tmp_path / "r", quick_settings(batch={"layout": "auto", "row": 64}, training={"steps": 6}))
+    assert json.loads((tmp_path / "r/training/step-6/standing.json").read_text())["layout"] == "packed"
+    run(tmp_path / "new", quick_settings(batch={"layout": "auto"}, training={"steps": 2}))
+    assert json.loads((tmp_path / "new/training/step-2/standing.json").read_text())["layout"] == "buckets"
+
+
+def test_lower_case_models_are_scored_without_case(tmp_path: Path) -> None:
+    settings = quick_settings(text={"lowercase": True}, training={"steps": 2, "validate_every": 2})
+    pairs = [(source.upper(), target.upper()) for source, target in bundled_pairs(60)]
+    fit(tmp_path / "r", ListCorpus(pairs), ListCorpus(pairs[:10]), settings)
+    from transduce.tasks.evaluate import evaluate
+
+    for name, side in (("a", 0), ("b", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:10]), encoding="utf-8")
+    found = evaluate(tmp_path / "r", source=str(tmp_path / "a"), reference=str(tmp_path / "b"), device="cpu")
+    assert "case:lc" in found["scores"]["BLEU"]["signature"]
+
+
 def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
     from transduce.tasks.train import resolve
 
@@ -286,6 +335,9 @@ def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
     assert resolve(tmp_path / "r", None, None, {"data": {"source": "moved.de"}}).data.source == "moved.de"
     with pytest.raises(SettingsError, match=r"was started with model.layers=1 and cannot go on with 3; leave the"):
         resolve(tmp_path / "r", None, None, {"model": {"layers": 3}})
+    with pytest.raises(SettingsError, match=r"was started with optimizer.name=adam and cannot go on with muon"):
+        resolve(tmp_path / "r", None, None, {"optimizer": {"name": "muon"}})
+    assert resolve(tmp_path / "r", None, None, {"optimizer": {"name": "adamw"}}).optimizer.name == "adamw"
     (tmp_path / "other").mkdir()
     (tmp_path / "other/letter.txt").write_text("x")
     with pytest.raises(SettingsError, match="other exists and is not a run folder; choose another name"):

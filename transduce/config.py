@@ -98,7 +98,8 @@ class BatchSettings:
 
     tokens: int = setting(4096, "slots of a batch on each side, empty ones included")
     layout: Literal["auto", "buckets", "packed"] = setting(
-        "auto", "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on a GPU"
+        "auto",
+        "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on CUDA, without sampling",
     )
     row: int | None = setting(None, "slots of a row in the packed layout; none: 128, or more if a sentence needs it")
     accumulate: int = setting(1, "batches summed before an update")
@@ -278,13 +279,15 @@ def check(settings: Settings) -> None:
         wrong.append(f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}")
     if not 0 < t.coverage <= 1:
         wrong.append(f"text.coverage={t.coverage} must be above 0 and at most 1")
+    if o.name == "schedule_free" and o.beta1 == 0:
+        wrong.append("optimizer.beta1=0 must be above 0 for optimizer.name=schedule_free, which averages by it")
     if settings.data.max_tokens > m.max_positions:
         wrong.append(
             f"data.max_tokens={settings.data.max_tokens} must not exceed model.max_positions={m.max_positions}"
         )
     if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
         wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
-    if b.layout == "packed" and b.row is not None and b.row > b.tokens:
+    if b.layout != "buckets" and b.row is not None and b.row > b.tokens:
         wrong.append(f"batch.row={b.row} must not exceed batch.tokens={b.tokens}")
     if o.schedule == "cosine" and tr.steps is None:
         wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")

@@ -21,38 +21,40 @@ class Scored:
     signature: str
 
 
-def metrics(tokenize: str = "13a") -> dict[str, Any]:
+def metrics(tokenize: str = "13a", lowercase: bool = False) -> dict[str, Any]:
     if tokenize not in BLEU.TOKENIZERS:
         raise SettingsError(f"unknown BLEU tokenizer {tokenize}; there are: {', '.join(BLEU.TOKENIZERS)}")
     try:
-        return {"BLEU": BLEU(tokenize=tokenize), "chrF": CHRF(), "TER": TER()}
+        return {"BLEU": BLEU(lowercase, tokenize=tokenize), "chrF": CHRF(lowercase=lowercase), "TER": TER()}
     except Exception as error:  # some tokenizers want a package or a download, and each says so in its own way
         raise SettingsError(f"BLEU tokenizer {tokenize} cannot be used here: {error}") from error
 
 
-def evaluate(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Scored]:
+def evaluate(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False
+) -> dict[str, Scored]:
     """BLEU, chrF and TER of a whole test set."""
-    _check(hypotheses, references)
-    result = {}
-    for name, metric in metrics(tokenize).items():
-        score = metric.corpus_score(list(hypotheses), [list(references)]).score
-        result[name] = Scored(round(score, 4), str(metric.get_signature()))
-    return result
+    return _score(metrics(tokenize, lowercase), hypotheses, references)
 
 
 def as_papers_do(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Scored]:
     """BLEU with case, the modern way; lower-cased and tokenised, as papers on small data report it; and chrF."""
+    three = {"BLEU": BLEU(), "BLEU lower-cased": BLEU(lowercase=True), "chrF": CHRF()}
+    return _score(three, hypotheses, references)
+
+
+def _score(by: dict[str, Any], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Scored]:
     _check(hypotheses, references)
     result = {}
-    for name, metric in {"BLEU": BLEU(), "BLEU lower-cased": BLEU(lowercase=True), "chrF": CHRF()}.items():
+    for name, metric in by.items():
         score = metric.corpus_score(list(hypotheses), [list(references)]).score
         result[name] = Scored(round(score, 4), str(metric.get_signature()))
     return result
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> float:
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> float:
     """BLEU alone, as validation needs it."""
-    return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], tokenize=tokenize).score
+    return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], lowercase=lowercase, tokenize=tokenize).score
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -62,7 +64,12 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def compare(
-    ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tokenize: str = "13a", samples: int = 1000
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    samples: int = 1000,
+    lowercase: bool = False,
 ) -> dict[str, dict[str, float]]:
     """Paired bootstrap resampling: each score of both, and the probability p of the difference by chance."""
     _check(ours, references)
@@ -70,7 +77,7 @@ def compare(
     if samples < 1:
         raise SettingsError(f"samples={samples} must be at least 1")
     systems = [("theirs", list(theirs)), ("ours", list(ours))]
-    test = PairedTest(systems, metrics(tokenize), [list(references)], test_type="bs", n_samples=samples)
+    test = PairedTest(systems, metrics(tokenize, lowercase), [list(references)], test_type="bs", n_samples=samples)
     _, scores = test()
     result = {}
     del scores["System"]  # the names; the rest is a row of two for each metric, in order

@@ -82,10 +82,15 @@ class Batches:
         longest = int(max(self.source_slots.max(initial=0), self.target_slots.max(initial=0)))
         self.packed = settings.layout == "packed"
         self.row = settings.row or max(ROW, -(-longest // ROW_STEP) * ROW_STEP)
-        limit, name = (self.row, "row") if self.packed and settings.row else (settings.tokens, "tokens")
-        if longest > limit or (self.packed and self.row > settings.tokens):
+        limit, name = (self.row, "row") if self.packed else (settings.tokens, "tokens")
+        if longest > limit:
             raise DataError(
                 f"a sentence of {longest} tokens does not fit: raise batch.{name}={limit} or lower data.max_tokens"
+            )
+        if self.packed and self.row > settings.tokens:
+            raise DataError(
+                f"a row of {self.row} slots does not fit: raise batch.tokens={settings.tokens}, or set "
+                f"batch.layout=buckets"
             )
 
     def plan(self, epoch: int) -> list[Plan]:

@@ -1,4 +1,4 @@
-"""From sentences to the rows of a batch, on the CPU or where the text lies on the GPU; no loop over sentences."""
+"""From sentences to the rows of a batch, on the CPU or where the text lies on the GPU."""
 
 from __future__ import annotations
 

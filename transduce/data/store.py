@@ -3,7 +3,7 @@
 A store is a folder: `source.tokens` and `target.tokens` (all sentences end to end), `index` (where each begins, its
 length and its place in the corpus), `store.json` (sizes, counts, and every dropped pair by reason). Its name is a hash
 of text, tokenizer and filters, so a store is reused exactly as long as it would be the same. Tokens and index stay on
-disk; memory holds the lengths, and while training the plan of an epoch: some 30 bytes a pair.
+disk; memory holds the lengths, and while training the plan of an epoch: some 30 bytes a pair (70 for packed rows).
 """
 
 from __future__ import annotations
@@ -255,5 +255,7 @@ def _name(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> str
     for content in tokenizers.files().values():
         digest.update(content)
     filters = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]
+    if tokenizers.settings.lowercase:
+        filters.append(True)  # only then, so that stores made before it are found again
     digest.update(repr([FORMAT, *filters, settings.max_tokens, settings.max_ratio]).encode())
     return digest.hexdigest()[:16]

@@ -4,6 +4,9 @@ logits        = model(source, target_in)            teacher forcing
 memory        = model.encode(source)
 state         = model.start(memory)
 logits, state = model.step(tokens, memory, state)   one token further
+
+Teacher forcing has two halves, so that a loss may take the second a slice at a time:
+logits = model.projection(model.states(source, target_in)).
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.d_k = d_k
+        self.d_v = d_v
         self.dropout = dropout
         self.query = Linear(d_model, heads * d_k, bias=bias)  # W_Q of all heads side by side
         self.key = Linear(d_model, heads * d_k, bias=bias)  # W_K
@@ -92,9 +93,9 @@ class MultiHeadAttention(nn.Module):
         return self.output(summary.transpose(1, 2).flatten(2))  # (R, H, T, V) -> (R, T, D)
 
     def _for_kernel(self, may_look: MayLook | None, x: Tensor) -> Segments | None:
-        """What our kernel needs, where it is in use; it knows no dropout on the weights."""
-        drops = self.training and self.dropout > 0
-        return may_look.segments if may_look is not None and kernels.in_use(x) and not drops else None
+        """What our kernel needs, where it is in use; it knows no dropout on the weights and no wide heads."""
+        drops, wide = self.training and self.dropout > 0, max(self.d_k, self.d_v) > kernels.WIDEST_HEAD
+        return may_look.segments if may_look is not None and kernels.in_use(x) and not drops and not wide else None
 
     def _by_kernel(self, packed: list[Tensor], segments: Segments) -> Tensor:
         """The same as `_read`, from kernels/segment_attention.py."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from transduce import config as configuration
 from transduce.config import Overrides
 from transduce.errors import SettingsError, did_you_mean
+from transduce.models import presets
 from transduce.report import SILENT, Report
 from transduce.tasks import Flags, Hidden
 from transduce.tasks.train import fit
@@ -72,14 +73,7 @@ EVERYDAY: Overrides = {
 FROM_CHINESE: Overrides = {**EVERYDAY, "text": {"vocabulary": 12_000, "coverage": 0.9995}}
 TASKS = {
     "bundled": Task(
-        "The bundled German-English corpus with the tiny preset: needs no data.",
-        settings={
-            "model": {"layers": 2, "d_model": 128, "d_ff": 256, "heads": 4, "max_positions": 256},
-            "text": {"vocabulary": 1000},
-            "batch": {"tokens": 1024},
-            "optimizer": {"schedule": "cosine", "rate": 3e-3, "warmup": 200, "clip": 1.0},
-            "training": {"steps": 900, "validate_every": 300},
-        },
+        "The bundled German-English corpus with the tiny preset: needs no data.", settings=presets.find("tiny").settings
     ),
     "multi30k-en-de": Task("Captions, 29,000 pairs, English to German.", "en", "de", MULTI30K, INTO_GERMAN),
     "multi30k-de-en": Task("Captions, 29,000 pairs, German to English.", "de", "en", MULTI30K, CAPTIONS),
@@ -118,29 +112,35 @@ def bench(
     """
     if task not in TASKS:
         raise SettingsError(f"unknown task {task}{did_you_mean(task, TASKS)}; there are: {', '.join(TASKS)}")
-    chosen = TASKS[task]
-    seeds = seeds or [1, 2, 3]
-    run = run or Path("runs/bench") / task
-    flags = "".join(
-        f" --{s}.{k} {shlex.quote(str(v))}" for s, keys in (settings or {}).items() for k, v in keys.items()
-    )
-    facts = {
-        "task": task,
-        "command": f"transduce bench {task} --data {data}{''.join(f' --seeds {seed}' for seed in seeds)}{flags}",
-        "settings": {},
-    }
-    for number, seed in enumerate(seeds, 1):
+    chosen, run = TASKS[task], run or Path("runs/bench") / task
+    for number, seed in enumerate(seeds or [1, 2, 3], 1):
         here = run / f"seed-{seed}"
+        composed = configuration.compose(chosen.settings, settings or {}, {"training": {"seed": seed}})
         if (here / "result.json").exists():
+            _same_recipe(here, composed)
             report.say(f"{here} is done already")
             continue
-        report.say(f"{task}, seed {seed} ({number} of {len(seeds)})")
-        composed = configuration.compose(chosen.settings, settings or {}, {"training": {"seed": seed}})
+        report.say(f"{task}, seed {seed} ({number} of {len(seeds or [1, 2, 3])})")
         _write(here / "result.json", _one(chosen, data, here, composed, report))
     results = [json.loads(path.read_text()) for path in sorted(run.glob("seed-*/result.json"))]
-    _write(run / "results.json", {**facts, "settings": results[0]["settings"], **summary(results), "seeds": results})
+    flags = [("--data", data), *(("--seeds", result["seed"]) for result in results)]
+    flags += [
+        (f"--{section}.{key}", value) for section, keys in (settings or {}).items() for key, value in keys.items()
+    ]
+    command = " ".join(["transduce bench", task, *(f"{flag} {shlex.quote(str(value))}" for flag, value in flags)])
+    _write(run / "results.json", {"task": task, "command": command, **summary(results), "seeds": results})
     yield from table(task, results)
     yield f"({run / 'results.json'})"
+
+
+def _same_recipe(run: Path, settings: configuration.Settings) -> None:
+    """Results of other settings must not be taken for those of these."""
+    done = json.loads((run / "result.json").read_text())["settings"]
+    for name, value in configuration.flat(settings).items():
+        if done.get(name, value) != value:
+            raise SettingsError(
+                f"{run} was trained with {name}={done[name]}, not {value}; choose another --run, or leave the flag out"
+            )
 
 
 def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, report: Report) -> dict[str, Any]:
@@ -149,6 +149,7 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
 
     from transduce.decoding.translator import Translator
     from transduce.evaluate import as_papers_do
+    from transduce.nn.device import choose_device
     from transduce.training import metrics
 
     begin = time.monotonic()
@@ -165,7 +166,7 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
             scores[f"{name}, beam {beam}"] = scored.score
             signatures[name] = scored.signature
     lines = metrics.read(run / "metrics.jsonl")
-    last = [line for line in lines if line["kind"] == "train"][-1]
+    device = choose_device(settings.training.device)
     return {
         "seed": settings.training.seed,
         "scores": scores,
@@ -175,10 +176,10 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
         "steps": outcome.step,
         "seconds of training": round(outcome.seconds, 1),
         "seconds in all, text to model": round(trained - begin, 1),
-        "target tokens": last["target_tokens"],
-        "target tokens a second": round(last["target_tokens"] / outcome.seconds),
+        "target tokens": outcome.target_tokens,
+        "target tokens a second": round(outcome.target_tokens / outcome.seconds),
         "curve": [[line["step"], line["seconds"], line["bleu"]] for line in lines if line["kind"] == "valid"],
-        "device": torch.cuda.get_device_name() if Translator.load(run).device == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "torch": torch.__version__,
         "settings": configuration.flat(settings),
     }

@@ -69,15 +69,16 @@ def evaluate(
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
             return [t.text for t in translator.stream((pair.source for pair in pairs), progress=bar)]
 
-    if tokenize is None:
-        stored = config.read(model / "config.yaml") if (model / "config.yaml").exists() else {}
-        tokenize = config.compose(stored).training.bleu_tokenizer
+    stored = config.compose(config.read(model / "config.yaml") if (model / "config.yaml").exists() else {})
+    tokenize, lowercase = tokenize or stored.training.bleu_tokenizer, stored.text.lowercase
     scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
     ours = translations(model, weights)
     result: dict[str, Any] = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs)}
-    result["scores"] = {name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize).items()}
+    result["scores"] = {
+        name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize, lowercase).items()
+    }
     result["exact_match"] = round(scores.exact_match(ours, references), 4)
     if against is not None:
-        compared = scores.compare(ours, translations(against, None), references, tokenize, samples)
+        compared = scores.compare(ours, translations(against, None), references, tokenize, samples, lowercase)
         result["against"] = {"other": str(against), "samples": samples, **compared}
     return result

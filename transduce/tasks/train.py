@@ -92,6 +92,7 @@ def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides
     old, new = configuration.flat(before), configuration.flat(now)
     for name, value in new.items():
         frozen = name.startswith(("model.", "text.", "data.")) and name not in MAY_MOVE
+        frozen |= name == "optimizer.name" and {value, old[name]} != {"adam", "adamw"}  # those remember the same
         if frozen and value != old[name] and _started(run):
             raise SettingsError(
                 f"{run} was started with {name}={old[name]} and cannot go on with {value}; "
@@ -117,9 +118,6 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     from transduce.training.trainer import Trainer
 
     device = choose_device(settings.training.device)
-    if settings.batch.layout == "auto":
-        layout: Any = "packed" if device == "cuda" and not settings.text.sampling else "buckets"
-        settings = replace(settings, batch=replace(settings.batch, layout=layout))
     pairs = corpus.count(training)
     if validation is None:
         training, validation = corpus.hold_out(training, pairs, settings.data.hold_out)
@@ -129,6 +127,7 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     tokenizers = _tokenizers(run, training, pairs, settings, report)
 
     store = _store(run, training, tokenizers, settings, report)
+    settings = replace(settings, batch=replace(settings.batch, layout=_layout(run, settings, device)))
     batches = Batches(store, settings.batch, tokenizers, settings.training.seed, settings.text.sampling, device)
     report.say(f"{len(batches.plan(0)):,} batches an epoch, {batches.fill(0).empty:.1%} of their slots empty")
     valid_batches = None
@@ -153,6 +152,18 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
     report.say(f"the {outcome.chosen} weights are the model in {run}{bleu}; learning curve: {run / 'curve.png'}")
     return outcome
+
+
+def _layout(run: Path, settings: Settings, device: str) -> Any:
+    """`auto` becomes what the run was started with; for a new run, what is fastest on this device."""
+    from transduce.training.checkpoint import latest, standing_of
+
+    if settings.batch.layout != "auto":
+        return settings.batch.layout
+    found, _ = latest(run / "training")
+    if found is not None:
+        return standing_of(found).layout
+    return "packed" if device == "cuda" and not settings.text.sampling else "buckets"
 
 
 def _limits(settings: Settings) -> str:
@@ -228,10 +239,11 @@ def _validation_bleu(
     if validation is None or lines == 0:
         return None
     pairs = [pair for _, pair in zip(range(lines), validation, strict=False)]
+    lowercase = settings.text.lowercase
 
     def decode_bleu(model: Seq2Seq) -> float:
         translator = Translator(Loaded(model, tokenizers, settings), device).with_search(beam=1)
         found = translator.translate([pair.source for pair in pairs])
-        return bleu([t.text for t in found], [pair.target for pair in pairs], tokenize)
+        return bleu([t.text for t in found], [pair.target for pair in pairs], tokenize, lowercase)
 
     return decode_bleu

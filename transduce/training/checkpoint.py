@@ -1,7 +1,7 @@
 """What training leaves on disk, so that it can go on: RUN/training/step-N, complete or not there at all.
 
     model.safetensors       weights
-    optimizer.safetensors   Adam's two moments and step count of every weight
+    optimizer.safetensors   what the optimizer remembers of every weight: for Adam two moments and a step count
     random.safetensors      states of the random generators
     standing.json           step, place in the data, best score so far, time spent
     manifest.json           written last; a folder without a valid one is passed over
@@ -21,7 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import ModelError
-from transduce.models.folder import MODEL, read_tensors, restore, tensor_bytes, verify, weights_of, write_folder
+from transduce.models.folder import (
+    MODEL,
+    read_tensors,
+    restore,
+    tensor_bytes,
+    verify,
+    weights_of,
+    write_file,
+    write_folder,
+)
 from transduce.training.flat import FlatWeights
 
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
@@ -38,6 +47,7 @@ class Standing:
     target_tokens: int = 0
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
+    layout: str = "buckets"  # of its batches, by which `batch` counts
     best_loss: float | None = None
     best_bleu: float | None = None
     since_best: int = 0  # validations without a better one
@@ -73,15 +83,18 @@ def save(
         shutil.rmtree(old)
 
 
-def keep_for_average(folder: Path, step: int, most: int) -> None:
-    """Keep the weights of checkpoint step-N beyond its time, the last `most` of them."""
+def keep_for_average(folder: Path, step: int, most: int, other: bytes | None = None) -> None:
+    """Keep the weights of checkpoint step-N, or `other` in their place, beyond its time: the last `most` of them."""
     snapshot = folder / "weights" / f"step-{step}.safetensors"
     snapshot.parent.mkdir(exist_ok=True)
     snapshot.unlink(missing_ok=True)
-    try:
-        os.link(folder / f"step-{step}" / MODEL, snapshot)  # the same bytes, not a copy
-    except OSError:
-        shutil.copyfile(folder / f"step-{step}" / MODEL, snapshot)
+    if other is not None:
+        write_file(snapshot, other)
+    else:
+        try:
+            os.link(folder / f"step-{step}" / MODEL, snapshot)  # the same bytes, not a copy
+        except OSError:
+            shutil.copyfile(folder / f"step-{step}" / MODEL, snapshot)
     for old in _by_step(snapshot.parent, "step-*.safetensors")[:-most]:
         old.unlink()
 
@@ -116,8 +129,13 @@ def resume(checkpoint: Path, model: nn.Module, flat: FlatWeights, optimizer: tor
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state(random["cuda"])
+    return standing_of(checkpoint)
+
+
+def standing_of(checkpoint: Path) -> Standing:
+    """Where the run stood; a checkpoint of an older version may say less."""
     stored = json.loads((checkpoint / "standing.json").read_text())
-    return Standing(**{f.name: stored[f.name] for f in fields(Standing)})
+    return Standing(**{f.name: stored[f.name] for f in fields(Standing) if f.name in stored})
 
 
 def averaged(folder: Path) -> dict[str, Tensor] | None:

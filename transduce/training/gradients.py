@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.batches import Batch
+from transduce.errors import UserError
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn import kernels
 from transduce.nn.rows import Rows
@@ -69,13 +70,14 @@ class FastGradients:
     def add(self, batch: Batch, share: float) -> Tensor:
         numbers = [*batch.source, *batch.target_in, batch.target_out]
         if self._graph is None:
-            self._graph = self._record(numbers)
+            self._graph = self._try_to_record(numbers)
         for place, new in zip(self._places, numbers, strict=True):
             place.copy_(new, non_blocking=True)
         self._share.fill_(share)
         self._graph.replay()
         weights = self.flat.weights
         if weights.grad is not None:
+            assert weights.grad is not self._fresh  # several batches need accumulate above 1
             weights.grad.add_(self._fresh)
         else:
             weights.grad = self._fresh.clone() if self.accumulate > 1 else self._fresh
@@ -83,6 +85,18 @@ class FastGradients:
 
     def clear(self) -> None:
         self.flat.weights.grad = None
+
+    def _try_to_record(self, numbers: list[Tensor]) -> torch.cuda.CUDAGraph:
+        try:
+            return self._record(numbers)
+        except torch.OutOfMemoryError as error:
+            raise UserError("a batch does not fit into the GPU's memory; lower batch.tokens") from error
+        except Exception as error:  # compilers and drivers complain in many ways
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(
+                f"the fast path does not work on this machine ({type(error).__name__}: {reason}); "
+                f"go on with --training.fast false"
+            ) from error
 
     def _record(self, numbers: list[Tensor]) -> torch.cuda.CUDAGraph:
         """Run it a few times as rehearsal, then once for the record; leave no trace in the random state."""

@@ -108,6 +108,11 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     return X.mT if tall else X
 
 
+def trains_other_weights(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the weights that train are not those that are meant to be used."""
+    return isinstance(optimizer, ScheduleFree)
+
+
 @contextmanager
 def final_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Within, the model holds the weights that are meant to be used, where those differ from the ones that train."""

@@ -25,7 +25,7 @@ from transduce.training.flat import FlatWeights
 from transduce.training.gradients import FastGradients, Gradients, PlainGradients, can_be_fast
 from transduce.training.loss import cross_entropy
 from transduce.training.metrics import Metrics
-from transduce.training.optimizers import final_weights, make_optimizer
+from transduce.training.optimizers import final_weights, make_optimizer, trains_other_weights
 from transduce.training.schedule import learning_rate
 from transduce.training.signals import StopRequest, stop_requests
 
@@ -73,6 +73,7 @@ class Outcome:
     reason: str
     chosen: str  # best, averaged or last: the weights in model.safetensors
     bleu: float | None
+    target_tokens: int  # trained on
 
 
 class Trainer:
@@ -100,7 +101,7 @@ class Trainer:
         self.flat = FlatWeights(self.model)
         self.optimizer = make_optimizer(self.flat, settings.optimizer)
         self.gradients = self._gradients()
-        self.standing = Standing(data=train.store.folder.name)
+        self.standing = Standing(data=train.store.folder.name, layout=train.settings.layout)
         self.saved_step = 0  # of the newest checkpoint
         self.metrics = Metrics(run / "metrics.jsonl")
         self.batches_an_epoch = len(train.plan(0))
@@ -141,7 +142,7 @@ class Trainer:
         )
         at.rate_squares += rate**2
         for group in self.optimizer.param_groups:
-            group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares if rate else 1.0)
+            group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares)
         self.optimizer.step()
         self.gradients.clear()
         return Update(torch.stack(totals).sum(), tokens, rate, norm)
@@ -163,8 +164,9 @@ class Trainer:
         total, count = 0.0, 0
         for batch in self.valid_batches.epoch(0):
             batch = batch.to(self.device)
-            total += float(cross_entropy(self.model(batch.source, batch.target_in), batch.target_out).total)
-            count += batch.tokens
+            loss = cross_entropy(self.model(batch.source, batch.target_in), batch.target_out)
+            total += float(loss.total)
+            count += int(loss.tokens)
         return Validation(total / count, self.decode_bleu(self.model) if self.decode_bleu else None)
 
     # ---- its chapters ------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ class Trainer:
         t = self.settings.training
         has = self.device == "cuda" and torch.cuda.is_bf16_supported()
         self.model.stream = torch.bfloat16 if t.precision == "bfloat16" or (t.precision == "auto" and has) else None
-        fast = t.fast and can_be_fast(self.device) and self.settings.batch.layout == "packed"
+        fast = t.fast and can_be_fast(self.device) and self.train_batches.packed
         if fast:
             return FastGradients(self.model, t.label_smoothing, self.flat, self.settings.batch.accumulate)
         return PlainGradients(self.model, t.label_smoothing, self.flat)
@@ -243,13 +245,15 @@ class Trainer:
             self.report.say(f"step {at.step:,}: validation {result}{' (best so far)' if better else ''}")
             self._log("valid", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
         self._save()
-        checkpoint.keep_for_average(self.run_folder / "training", at.step, t.average)
+        other = tensor_bytes(weights) if trains_other_weights(self.optimizer) else None
+        checkpoint.keep_for_average(self.run_folder / "training", at.step, t.average, other)
 
     def _best(self) -> Validation | None:
         at = self.standing
         return None if at.best_loss is None else Validation(at.best_loss, at.best_bleu)
 
     def _save(self) -> None:
+        self._look()
         self.standing.seconds = self._seconds()
         folder = self.run_folder / "training"
         checkpoint.save(folder, self.model, self.flat, self.optimizer, self.standing, self.settings.training.keep)
@@ -282,7 +286,8 @@ class Trainer:
                 chosen, best = ("averaged", result) if better else (chosen, best)
         used = self.run_folder / "weights" / f"{chosen}.safetensors"
         write_folder(self.run_folder, {MODEL: used.read_bytes()})
-        return Outcome(self.standing.step, self._seconds(), reason, chosen, best.bleu if best else None)
+        at = self.standing
+        return Outcome(at.step, self._seconds(), reason, chosen, best.bleu if best else None, at.target_tokens)
 
     def _save_weights(self, name: str, weights: dict[str, Tensor], use: bool = False) -> None:
         """As RUN/weights/name, and if wanted as the model that is used."""
@@ -295,7 +300,7 @@ class Trainer:
     def _tell(self, update: Update, bar: Progress) -> None:
         """The bar at every step; a line in metrics.jsonl now and then."""
         at = self.standing
-        self.metrics.add(update.total, update.tokens)
+        self.metrics.add(update.total + 0 * update.gradient, update.tokens)  # a gradient that is no number shows too
         write = at.step % self.settings.training.log_every == 0
         if write or self.device == "cpu" or time.monotonic() - self.looked > READ_EVERY:
             loss = self._look()

@@ -15,12 +15,18 @@ from torch import Tensor
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
+WIDEST_HEAD = 64  # of attention, that was tried and fits on the chip
+_loaded = False
+
+
 def load() -> None:
     """Make them known as `torch.ops.transduce.NAME`."""
+    global _loaded
     for name in ("segment_attention", "residual_norm", "feed_forward"):
         importlib.import_module(f"{__name__}.{name}")
+    _loaded = True
 
 
 def in_use(x: Tensor) -> bool:
     """Whether this is the compiled path on a GPU."""
-    return HAS_TRITON and x.is_cuda and torch.compiler.is_compiling()
+    return _loaded and x.is_cuda and torch.compiler.is_compiling()

@@ -23,8 +23,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WIDEST = 128  # a head's width that fits on the chip
-
 
 @triton.jit
 def _tile(at, stride, rows, columns, height, width):
