@@ -27,7 +27,7 @@ from transformers import MarianConfig, MarianMTModel
 from transduce.config import compose
 from transduce.data.corpus import Normalised
 from transduce.evaluate import as_papers_do, bleu
-from transduce.tasks.bench import TASKS
+from transduce.tasks.bench import TASKS, Task
 from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
 
 TOKENS, RATE, WARM_UP = 8192, 5e-4, 1000
@@ -95,6 +95,83 @@ def translate(net: MarianMTModel, tokenizers: Tokenizers, texts: list[str], beam
     return answers
 
 
+class Learner:
+    """A model on its way, and the best weights so far."""
+
+    def __init__(self, task: Task, given: argparse.Namespace) -> None:
+        self.given, self.began = given, time.monotonic()
+        self.train, self.valid, self.test = (list(Normalised(corpus)) for corpus in task.corpora(given.data))
+        self.tokenizers = Tokenizers.train(self.train, compose(task.settings).text)
+        self.sources = [[*ids, END] for ids in self.tokenizers.source.encode([pair.source for pair in self.train])]
+        self.targets = self.tokenizers.target.encode([pair.target for pair in self.train])
+        torch.manual_seed(given.seed)
+        self.net = model(self.tokenizers.target.size).to(given.device).train()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), RATE, (0.9, 0.98), fused=True)
+        self.best, self.best_bleu = copy.deepcopy(self.net.state_dict()), -1.0
+        self.curve: list[list[float]] = []
+        self.steps = self.tokens = 0
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def learn(self) -> None:
+        """Until the time is over."""
+        rng, checked = np.random.default_rng(self.given.seed), self.seconds()
+        while self.seconds() < 60 * self.given.minutes:
+            for pairs in batches(self.sources, self.targets, rng):
+                self.update(pairs)
+                if self.seconds() - checked > self.given.every:
+                    self.validate()
+                    checked = self.seconds()
+                if self.seconds() >= 60 * self.given.minutes:
+                    break
+        self.validate()
+
+    def update(self, pairs: np.ndarray) -> None:
+        device = self.given.device
+        source = padded([self.sources[i] for i in pairs], device)
+        target_in = padded([[BEGIN, *self.targets[i]] for i in pairs], device)
+        target_out = padded([[*self.targets[i], END] for i in pairs], device).flatten()
+        self.steps += 1
+        self.tokens += sum(len(self.targets[i]) + 1 for i in pairs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE * min(self.steps / WARM_UP, (WARM_UP / self.steps) ** 0.5)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            logits = self.net(source, attention_mask=(source != PAD).long(), decoder_input_ids=target_in).logits
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), target_out, ignore_index=PAD, label_smoothing=0.1)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def validate(self) -> None:
+        some = self.valid[:500]
+        found = translate(self.net, self.tokenizers, [pair.source for pair in some], 1, self.given.device)
+        score = bleu(found, [pair.target for pair in some])
+        self.curve.append([self.steps, round(self.seconds(), 1), score])
+        print(f"step {self.steps:,}, {self.seconds():.0f} s, validation BLEU {score:.1f}", flush=True)
+        if score > self.best_bleu:
+            self.best, self.best_bleu = copy.deepcopy(self.net.state_dict()), score
+
+    def result(self) -> dict:
+        """Scores of the best weights on the test text, with how they came about."""
+        seconds = self.seconds()
+        self.net.load_state_dict(self.best)
+        found = translate(self.net, self.tokenizers, [pair.source for pair in self.test], 5, self.given.device)
+        scored = as_papers_do(found, [pair.target for pair in self.test])
+        return {
+            **machine(),
+            "seed": self.given.seed,
+            "scores": {f"{name}, beam 5": one.score for name, one in scored.items()},
+            "signatures": {name: one.signature for name, one in scored.items()},
+            "validation BLEU": self.best_bleu,
+            "steps": self.steps,
+            "seconds in all, text to model": round(seconds, 1),
+            "target tokens": self.tokens,
+            "curve": self.curve,
+        }
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("task", choices=TASKS)
@@ -106,71 +183,10 @@ def main() -> None:
     words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = words.parse_args()
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
-
-    begin = time.monotonic()
-    task = TASKS[given.task]
-    settings = compose(task.settings)
-    train, valid, test = (list(Normalised(corpus)) for corpus in task.corpora(given.data))
-    tokenizers = Tokenizers.train(Normalised(task.corpora(given.data)[0]), settings.text)
-    sources = [[*ids, END] for ids in tokenizers.source.encode([pair.source for pair in train])]
-    targets = tokenizers.target.encode([pair.target for pair in train])
-    torch.manual_seed(given.seed)
-    rng = np.random.default_rng(given.seed)
-    net = model(tokenizers.target.size).to(given.device).train()
-    optimizer = torch.optim.AdamW(net.parameters(), RATE, (0.9, 0.98), fused=True)
-    best, best_bleu, curve, step, tokens, checked = copy.deepcopy(net.state_dict()), -1.0, [], 0, 0, time.monotonic()
-
-    def validate() -> None:
-        nonlocal best, best_bleu, checked
-        found = translate(net, tokenizers, [pair.source for pair in valid[:500]], 1, given.device)
-        score = bleu(found, [pair.target for pair in valid[:500]])
-        curve.append([step, round(time.monotonic() - begin, 1), score])
-        print(f"{given.task}: step {step:,}, {curve[-1][1]:.0f} s, validation BLEU {score:.1f}", flush=True)
-        if score > best_bleu:
-            best, best_bleu = copy.deepcopy(net.state_dict()), score
-        checked = time.monotonic()
-
-    while time.monotonic() - begin < 60 * given.minutes:
-        for pairs in batches(sources, targets, rng):
-            if time.monotonic() - begin >= 60 * given.minutes:
-                break
-            source = padded([sources[i] for i in pairs], given.device)
-            target_in = padded([[BEGIN, *targets[i]] for i in pairs], given.device)
-            target_out = padded([[*targets[i], END] for i in pairs], given.device)
-            step += 1
-            tokens += int(sum(len(targets[i]) + 1 for i in pairs))
-            for group in optimizer.param_groups:
-                group["lr"] = RATE * min(step / WARM_UP, (WARM_UP / step) ** 0.5)
-            with torch.autocast(given.device, torch.bfloat16, enabled=given.device == "cuda"):
-                logits = net(source, attention_mask=(source != PAD).long(), decoder_input_ids=target_in).logits
-            loss = F.cross_entropy(
-                logits.flatten(0, 1).float(), target_out.flatten(), ignore_index=PAD, label_smoothing=0.1
-            )
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            if time.monotonic() - checked > given.every:
-                validate()
-    validate()
-    seconds = time.monotonic() - begin
-    net.load_state_dict(best)
-    found = translate(net, tokenizers, [pair.source for pair in test], 5, given.device)
-    scored = as_papers_do(found, [pair.target for pair in test])
-    result = {
-        "task": given.task,
-        "system": "HF MarianMTModel",
-        "command": f"python benchmarks/marian.py {given.task} --minutes {given.minutes:g} --seed {given.seed}",
-        **machine(),
-        "seed": given.seed,
-        "scores": {f"{name}, beam 5": one.score for name, one in scored.items()},
-        "signatures": {name: one.signature for name, one in scored.items()},
-        "validation BLEU": best_bleu,
-        "steps": step,
-        "seconds in all, text to model": round(seconds, 1),
-        "target tokens": tokens,
-        "curve": curve,
-    }
+    learner = Learner(TASKS[given.task], given)
+    learner.learn()
+    command = f"python benchmarks/marian.py {given.task} --minutes {given.minutes:g} --seed {given.seed}"
+    result = {"task": given.task, "system": "HF MarianMTModel", "command": command, **learner.result()}
     given.out.mkdir(parents=True, exist_ok=True)
     name = f"marian-{given.task}-{given.seed}.json"
     (given.out / name).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
