@@ -56,7 +56,7 @@ def test_seeds_are_trained_once_and_summed_up(data: Path, tmp_path: Path) -> Non
     assert "3 seeds: 1, 2, 3" in again[0]
     assert (run / "seed-1" / "result.json").stat().st_mtime_ns == stamp
 
-    with pytest.raises(SettingsError, match="seed-1 was trained with training.steps=6, not 7; choose another --run"):
+    with pytest.raises(SettingsError, match="seed-1 was trained with training.steps=6, not 7; choose another"):
         list(
             bench(
                 "multi30k-de-en",
@@ -78,6 +78,7 @@ def test_seeds_are_trained_once_and_summed_up(data: Path, tmp_path: Path) -> Non
     ).stdout
     assert "| multi30k-de-en | 3 | 5 |" in page
     assert found["command"].split(" --seeds")[0] in page
+    assert f"--run {run}" in found["command"]
 
 
 def test_complaints(tmp_path: Path) -> None:
@@ -85,8 +86,24 @@ def test_complaints(tmp_path: Path) -> None:
         SettingsError, match="unknown task multi30k-dn-en, did you mean multi30k-de-en; there are: bundled"
     ):
         list(bench("multi30k-dn-en"))
-    with pytest.raises(DataError, match="there is no file .*multi30k/train.de"):
+    with pytest.raises(DataError, match="there is no folder .*multi30k; --data names the folder that holds multi30k"):
         list(bench("multi30k-de-en", data=tmp_path, run=tmp_path / "r", seeds=[1]))
+
+
+def test_results_that_are_not_ours(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "bench"
+    list(bench("multi30k-de-en", data=data, run=run, seeds=[1], settings=QUICK))
+    with pytest.raises(SettingsError, match="seed-1 was trained with task=multi30k-de-en, not multi30k-en-de; choose"):
+        list(bench("multi30k-en-de", data=data, run=run, seeds=[2], settings=QUICK))
+    for broken in ('{"seed": 1, "sc', "{}", "[]"):
+        (run / "seed-1" / "result.json").write_text(broken)
+        with pytest.raises(DataError, match="result.json is damaged; remove it, and the seed is scored again"):
+            list(bench("multi30k-de-en", data=data, run=run, seeds=[2], settings=QUICK))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SettingsError, match="file is a file; choose another --run"):
+        list(bench("bundled", run=tmp_path / "file"))
+    with pytest.raises(SettingsError, match="given by --seeds, not by --training.seed"):
+        list(bench("bundled", settings={"training": {"seed": 7}}))
 
 
 def test_every_task_has_settings_that_hold() -> None:

@@ -99,6 +99,12 @@ def test_normalisation_changes_little() -> None:
     assert normalise(" \n\t\ufeff") == ""
 
 
+def test_text_without_words() -> None:
+    for pairs in ([], [("", "")] * 5):
+        with pytest.raises(SettingsError, match="the training text has no words: it is empty, or all its lines are"):
+            Tokenizers.train(pairs, TextSettings())
+
+
 def test_a_vocabulary_the_text_does_not_support() -> None:
     with pytest.raises(SettingsError, match=r"text.vocabulary=9000 is larger than .* supports; set it to \d+ or less"):
         trained("bpe", vocabulary=9000)
@@ -107,4 +113,4 @@ def test_a_vocabulary_the_text_does_not_support() -> None:
     ):
         trained("bpe", vocabulary=9)
     with pytest.raises(SettingsError, match="SentencePiece could not learn a vocabulary"):
-        Tokenizers.train([], TextSettings())
+        trained("bpe", coverage=1e-9, vocabulary=5)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce import config as configuration
 from transduce.config import Overrides
-from transduce.errors import SettingsError, did_you_mean
+from transduce.errors import DataError, SettingsError, did_you_mean
 from transduce.models import presets
 from transduce.report import SILENT, Report
 from transduce.tasks import Flags, Hidden
@@ -44,6 +44,10 @@ class Task:
             made = bundled()
             splits = {"training": made.train, "validation": made.dev, "test": made.test}
             return [ListCorpus([(p.source, p.target) for p in s], f"bundled {name}") for name, s in splits.items()]
+
+        for folder, *_ in self.parts:
+            if not (data / folder).is_dir():
+                raise DataError(f"there is no folder {data / folder}; --data names the folder that holds {folder}")
 
         def files(folder: str, name: str) -> Corpus:
             ends = [f"{data / folder / name}.{language}" for language in (self.source, self.target)]
@@ -112,35 +116,49 @@ def bench(
     """
     if task not in TASKS:
         raise SettingsError(f"unknown task {task}{did_you_mean(task, TASKS)}; there are: {', '.join(TASKS)}")
-    chosen, run = TASKS[task], run or Path("runs/bench") / task
-    for number, seed in enumerate(seeds or [1, 2, 3], 1):
-        here = run / f"seed-{seed}"
-        composed = configuration.compose(chosen.settings, settings or {}, {"training": {"seed": seed}})
-        if (here / "result.json").exists():
-            _same_recipe(here, composed)
-            report.say(f"{here} is done already")
+    if "seed" in (settings or {}).get("training", {}):
+        raise SettingsError("the seeds of a benchmark are given by --seeds, not by --training.seed")
+    chosen, here = TASKS[task], run or Path("runs/bench") / task
+    if here.exists() and not here.is_dir():
+        raise SettingsError(f"{here} is a file; choose another --run")
+    recipe = configuration.compose(chosen.settings, settings or {})
+    done = {result["seed"] for result in _results(here, task, recipe)}
+    seeds = seeds or [1, 2, 3]
+    for number, seed in enumerate(seeds, 1):
+        if seed in done:
+            report.say(f"{here / f'seed-{seed}'} is done already")
             continue
-        report.say(f"{task}, seed {seed} ({number} of {len(seeds or [1, 2, 3])})")
-        _write(here / "result.json", _one(chosen, data, here, composed, report))
-    results = [json.loads(path.read_text()) for path in sorted(run.glob("seed-*/result.json"))]
-    flags = [("--data", data), *(("--seeds", result["seed"]) for result in results)]
+        report.say(f"{task}, seed {seed} ({number} of {len(seeds)})")
+        composed = configuration.compose({"training": {"seed": seed}}, base=recipe)
+        result = {"task": task, **_one(chosen, data, here / f"seed-{seed}", composed, report)}
+        _write(here / f"seed-{seed}" / "result.json", result)
+        done.add(seed)
+    results = _results(here, task, recipe)
+    flags: list[tuple[str, Any]] = [("--data", data), *([("--run", run)] if run else [])]
+    flags += [("--seeds", result["seed"]) for result in results]
     flags += [
         (f"--{section}.{key}", value) for section, keys in (settings or {}).items() for key, value in keys.items()
     ]
     command = " ".join(["transduce bench", task, *(f"{flag} {shlex.quote(str(value))}" for flag, value in flags)])
-    _write(run / "results.json", {"task": task, "command": command, **summary(results), "seeds": results})
+    _write(here / "results.json", {"task": task, "command": command, **summary(results), "seeds": results})
     yield from table(task, results)
-    yield f"({run / 'results.json'})"
+    yield f"({here / 'results.json'})"
 
 
-def _same_recipe(run: Path, settings: configuration.Settings) -> None:
-    """Results of other settings must not be taken for those of these."""
-    done = json.loads((run / "result.json").read_text())["settings"]
-    for name, value in configuration.flat(settings).items():
-        if done.get(name, value) != value:
-            raise SettingsError(
-                f"{run} was trained with {name}={done[name]}, not {value}; choose another --run, or leave the flag out"
-            )
+def _results(run: Path, task: str, recipe: configuration.Settings) -> list[dict[str, Any]]:
+    """What is there already; results of another task or recipe must not be summed up with these."""
+    found = []
+    for path in sorted(run.glob("seed-*/result.json")):
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+            found.append({**result, "seed": int(result["seed"]), "settings": dict(result["settings"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{path} is damaged; remove it, and the seed is scored again") from error
+        for name, value in {"task": task, **configuration.flat(recipe)}.items():
+            was = result["task"] if name == "task" else result["settings"].get(name, value)
+            if was != value and name != "training.seed":
+                raise SettingsError(f"{path.parent} was trained with {name}={was}, not {value}; choose another --run")
+    return found
 
 
 def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, report: Report) -> dict[str, Any]:

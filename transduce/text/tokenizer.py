@@ -273,4 +273,6 @@ def _explain(message: str, settings: TextSettings) -> SettingsError:
             f"text.vocabulary={settings.vocabulary} is too small for the characters of the training text; "
             f"set it to {found[1]} or more, or lower text.coverage={settings.coverage}"
         )
+    if "sentences_.empty()" in message:
+        return SettingsError("the training text has no words: it is empty, or all its lines are")
     return SettingsError(f"SentencePiece could not learn a vocabulary from the training text: {message}")
