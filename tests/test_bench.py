@@ -14,7 +14,7 @@ from conftest import bundled_pairs
 from transduce import evaluate
 from transduce.data.corpus import Joined, ListCorpus
 from transduce.errors import DataError, SettingsError
-from transduce.tasks.bench import TASKS, bench
+from transduce.tasks.bench import LENGTH_PENALTIES, TASKS, bench
 
 ROOT = Path(__file__).parent.parent
 QUICK = {
@@ -49,6 +49,7 @@ def test_seeds_are_trained_once_and_summed_up(data: Path, tmp_path: Path) -> Non
     assert found["mean"]["chrF, beam 5"] == pytest.approx(sum(each) / 2, abs=0.01)
     assert "case:lc" in found["seeds"][0]["signatures"]["BLEU lower-cased"]
     assert found["seeds"][0]["steps"] == 6
+    assert found["seeds"][0]["chosen length penalty"] in LENGTH_PENALTIES
     assert [point[0] for point in found["seeds"][0]["curve"]] == [3, 6]
 
     stamp = (run / "seed-1" / "result.json").stat().st_mtime_ns
@@ -79,6 +80,13 @@ def test_seeds_are_trained_once_and_summed_up(data: Path, tmp_path: Path) -> Non
     assert "| multi30k-de-en | 3 | 5 |" in page
     assert found["command"].split(" --seeds")[0] in page
     assert f"--run {run}" in found["command"]
+
+
+def test_a_length_penalty_set_by_hand_stays(data: Path, tmp_path: Path) -> None:
+    settings = {**QUICK, "search": {"length_penalty": 0.3}, "training": {**QUICK["training"], "bleu_lines": 0}}
+    list(bench("multi30k-de-en", data=data, run=tmp_path / "bench", seeds=[1], settings=settings))
+    result = json.loads((tmp_path / "bench" / "seed-1" / "result.json").read_text())
+    assert result["chosen length penalty"] == 0.3
 
 
 def test_complaints(tmp_path: Path) -> None:
