@@ -61,19 +61,22 @@ class Task:
 MULTI30K = (("multi30k", "train", "val", "test_2016_flickr"),)
 TATOEBA = (("tatoeba-de-en", "train", "dev", "test"),)
 CHINESE = (("tatoeba-zh-en", "train", "dev", "test"), ("captions-zh-en", "train", "val", "test"))
-CAPTIONS: Overrides = {
-    "model": {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4, "norm": "before", "dropout": 0.4},
-    "text": {"vocabulary": 6000},
+COMMON: Overrides = {
     "batch": {"tokens": 8192},
     "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
+}
+WIDTHS = {"d_model": 256, "d_ff": 1024, "heads": 4, "norm": "before"}
+CAPTIONS: Overrides = {
+    **COMMON,
+    "model": {**WIDTHS, "layers": 3, "dropout": 0.4},
+    "text": {"vocabulary": 6000},
     "training": {"steps": 4000, "validate_every": 1000, "average": 3},
 }
 INTO_GERMAN: Overrides = {**CAPTIONS, "training": {"steps": 7000, "validate_every": 1000, "average": 3}}
 EVERYDAY: Overrides = {
-    "model": {"layers": 4, "d_model": 256, "d_ff": 1024, "heads": 4, "norm": "before", "dropout": 0.3},
+    **COMMON,
+    "model": {**WIDTHS, "layers": 4, "dropout": 0.3},
     "text": {"vocabulary": 8000},
-    "batch": {"tokens": 8192},
-    "optimizer": {"schedule": "cosine", "rate": 2e-3, "warmup": 1000, "clip": 1.0},
     "training": {"steps": 5000, "validate_every": 1000, "average": 3},
 }
 FROM_CHINESE: Overrides = {**EVERYDAY, "text": {"vocabulary": 12_000, "coverage": 0.9995}}
