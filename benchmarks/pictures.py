@@ -49,15 +49,17 @@ def throughput(path: Path) -> None:
 
 
 def scaling(path: Path) -> None:
-    """Speed against weights and against length, with what the hardware would allow."""
+    """Speed against weights, length and batch, with what the hardware would allow."""
     facts = json.loads(path.read_text())
-    figure, axes = _start(10, 4, 2)
-    sizes = sorted(facts["sizes"], key=lambda entry: entry["weights"])
+    figure, axes = _start(13, 4, 3)
     panels = (
-        (axes[0], sizes, [entry["weights"] / 1e6 for entry in sizes], "weights, in millions", "25 tokens a sentence"),
-        (axes[1], facts["lengths"], [entry["length"] for entry in facts["lengths"]], "tokens a sentence", "base model"),
+        ("sizes", "weights", 1e6, "weights, in millions", "25 tokens a sentence, batches of 25,600"),
+        ("lengths", "length", 1, "tokens a sentence", "base model, batches of 25,600"),
+        ("batches", "batch", 1, "slots of a batch, on each side", "base model, 25 tokens a sentence"),
     )
-    for axis, entries, x, label, title in panels:
+    for axis, (kind, key, unit, label, title) in zip(axes, panels, strict=True):
+        entries = facts[kind]
+        x = [entry[key] / unit for entry in entries]
         speeds = [entry["speed"] for entry in entries]
         axis.loglog(x, speeds, "o-", color=OURS, label="transduce")
         if facts["limit"]:
@@ -71,8 +73,11 @@ def scaling(path: Path) -> None:
         axis.set_title(title, fontsize=11)
         axis.grid(True, which="major", alpha=0.3)
         axis.legend(frameon=False)
-    axes[1].set_xticks([8, 16, 32, 64, 128], ["8", "16", "32", "64", "128"])
-    axes[1].set_ylim(1e5, 1e7)
+    for axis, kind, key in ((axes[1], "lengths", "length"), (axes[2], "batches", "batch")):
+        places = [entry[key] for entry in facts[kind]]
+        axis.set_xticks(places, [f"{place:,}" for place in places], fontsize=8)
+        axis.minorticks_off()
+        axis.set_ylim(1e5, 1e7)
     figure.savefig(path.with_suffix(".png"), dpi=150)
     plt.close(figure)
 

@@ -6,7 +6,7 @@
 Each system is a process of its own; all are built at once and then timed one after the other, in several rounds that
 begin with another one each. Prints target tokens a second (median of the rounds), the ratio of ours to each (with the
 lowest and highest of the rounds), the share of the measured matrix rate, and peak memory. With --scaling also ours from
-2 to 200 million weights and from 8 to 128 tokens a sentence. Writes JSON and pictures to --out.
+2 to 200 million weights, from 8 to 128 tokens a sentence, and by size of batch. Writes JSON and pictures to --out.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any
 import pictures
 import torch
 from common import Worker, machine, matrix_rate, race, write
-from systems import SIZES, SYSTEMS, make
+from systems import SIZES, SYSTEMS, Size, make
 
 STRONGEST = ("transduce", "torch.nn.Transformer, compiled")  # raced in sizes after the first
 LENGTHS = (8, 16, 32, 64)
+BATCHES = (3_200, 6_400, 12_800, 51_200)
 KINDS = {  # of kernels, by a part of their names, the first that fits
     "matrix products": ("nvjet", "gemm", "cutlass", "splitKreduce", "cublas"),
     "norm, dropout, residual; attention (ours)": ("_forward", "_backward"),
@@ -101,31 +102,42 @@ def _profile(name: str, worker: Worker, out: Path) -> None:
 
 
 def _start_others(device: str) -> dict[Any, Worker]:
-    """Ours in smaller sizes; and in the base size for long sentences, whose rows are longer."""
-    small = {name: Worker(f"transduce {name}", make, "transduce", SIZES[name], device) for name in ("2M", "10M")}
-    long = replace(SIZES["base"], length=128, longest=255)
-    return {**small, 128: Worker("transduce base, 128 tokens", make, "transduce", long, device)}
+    """Ours in smaller sizes; in the base size for long sentences, whose rows are longer; and in other batches."""
+    base = SIZES["base"]
+    sizes: dict[Any, Size] = {name: SIZES[name] for name in ("2M", "10M")}
+    sizes["128 tokens"] = replace(base, length=128, longest=255)
+    sizes |= {f"batch {tokens}": replace(base, tokens=tokens) for tokens in BATCHES}
+    return {name: Worker(f"transduce, {name}", make, "transduce", size, device) for name, size in sizes.items()}
 
 
 def _scale(workers: dict[Any, Worker], limit: float | None, out: Path) -> None:
-    """Speed by size, and of the base size by length."""
-    facts: dict[str, list] = {"sizes": [], "lengths": []}
-    for name, worker in workers.items():
-        size = SIZES["base"] if name == 128 else SIZES[name]
-        size = replace(size, length=128) if name == 128 else size
+    """Speed by size; of the base size by length and by batch."""
+    facts: dict[str, list] = {"sizes": [], "lengths": [], "batches": []}
+
+    def measure(kind: str, worker: Worker, size: Size) -> None:
         speed = max(worker.run(1.0) for _ in range(3))
-        entry = {"weights": size.weights, "flops": size.flops(), "speed": speed, "memory": worker.memory}
-        facts["lengths" if name == 128 else "sizes"].append({"name": str(name), "length": size.length, **entry})
+        entry = {"weights": size.weights, "length": size.length, "batch": size.tokens, "flops": size.flops()}
+        facts[kind].append({**entry, "speed": speed, "memory": worker.memory})
+        what = f"{size.weights / 1e6:.0f} million weights, {size.length:g} tokens, batches of {size.tokens:,}"
+        print(f"{what:56} {speed:12,.0f} {speed * size.flops() / 1e12:9.0f}", flush=True)
+
+    print(f"\n{'':56} {'tokens/s':>12} {'TFLOP/s':>9}")
+    base = SIZES["base"]
+    for name, worker in workers.items():
+        if name in SIZES:
+            measure("sizes", worker, SIZES[name])
+        elif name == "128 tokens":
+            measure("lengths", worker, replace(base, length=128))
+        else:
+            measure("batches", worker, replace(base, tokens=int(name.split()[1])))
+    if "base" in workers:
+        measure("batches", workers["base"], base)
     for length in LENGTHS if "base" in workers else ():
         workers["base"].ask("length", length)
-        size = replace(SIZES["base"], length=length)
-        speed = max(workers["base"].run(1.0) for _ in range(3))
-        facts["lengths"].append({"length": length, "weights": size.weights, "flops": size.flops(), "speed": speed})
+        measure("lengths", workers["base"], replace(base, length=length))
+    facts["sizes"].sort(key=lambda entry: entry["weights"])
     facts["lengths"].sort(key=lambda entry: entry["length"])
-    print(f"\n{'':24} {'tokens/s':>12} {'TFLOP/s':>9}")
-    for entry in [*facts["sizes"], *facts["lengths"]]:
-        what = f"{entry['weights'] / 1e6:.0f} million weights, {entry['length']:g} tokens"
-        print(f"{what:36} {entry['speed']:12,.0f} {entry['speed'] * entry['flops'] / 1e12:9.0f}")
+    facts["batches"].sort(key=lambda entry: entry["batch"])
     write(out, "scaling", {"limit": limit, **facts})
     pictures.scaling(out / "scaling.json")
 

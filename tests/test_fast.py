@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from transduce.errors import UserError
 from transduce.models import folder
 from transduce.nn.device import choose_device
 from transduce.nn.dropout import Dropout
+from transduce.nn.kernels.feed_forward import FeedForwardInOne
 from transduce.nn.layers import FeedForward
 from transduce.nn.precision import LayerNorm, Linear, linear_together
 from transduce.tasks.train import fit
@@ -91,6 +91,31 @@ def test_the_compiled_loss_equals_the_plain_one() -> None:
     given = batch.source, batch.target_in, batch.target_out, torch.tensor(0.5)
     for one, two in zip(compiled(*given), fast._loss(*given), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def test_weights_are_cast_once_and_keep_their_digits() -> None:
+    """In bfloat16 the fast path reads a cast of the weights; its gradients are those of the plain path."""
+    if not _has_triton():
+        pytest.skip("Triton is not installed")
+    model, batch = small_model().train(), a_batch()
+    model.stream = torch.bfloat16
+    flat = FlatWeights(model)
+    fast = FastGradients(model, 0.1, flat, accumulate=1)
+    fast._places = [*batch.source, *batch.target_in, batch.target_out]
+    fast._share = torch.tensor(1 / batch.tokens)
+    for _ in range(2):  # an update of the weights is seen
+        fresh = fast._run(fast._loss)[1]
+        plain = PlainGradients(model, 0.1, flat)
+        plain.add(batch, 1 / batch.tokens)
+        expected = flat.gradient.clone()
+        assert fresh.dtype == torch.float32
+        assert (fresh - expected).norm() / expected.norm() < 1e-2
+        with torch.no_grad():
+            flat.weights.mul_(1.5)
+    kinds = {name: weight.dtype for name, weight in fast.model.named_parameters()}
+    assert kinds["encoder.0.feed_forward.inner.weight"] == torch.bfloat16
+    assert kinds["projection.weight" if "projection.weight" in kinds else "source.tokens.weight"] == torch.float32
+    assert model.encoder[0].feed_forward.inner.weight.dtype == torch.float32
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -198,11 +223,11 @@ def test_products_taken_together() -> None:
     torch.testing.assert_close(linear_together(x, one, two), torch.cat([one(x), two(x)], -1))
 
 
-def test_feed_forward_that_computes_again() -> None:
-    importlib.import_module("transduce.nn.kernels.feed_forward")
+@pytest.mark.parametrize("again", [False, True])
+def test_feed_forward_that_computes_again(again: bool) -> None:
     layer, x = FeedForward(5, 9, "relu", 0.0), torch.randn(2, 6, 5, requires_grad=True)
     inputs = [x, layer.inner.weight, layer.inner.bias, layer.outer.weight, layer.outer.bias]
-    plain, fused = layer(x), torch.ops.transduce.feed_forward(*inputs)
+    plain, fused = layer(x), FeedForwardInOne.apply(*inputs, again)
     torch.testing.assert_close(fused, plain)
     for mine, theirs in zip(
         torch.autograd.grad(fused.square().sum(), inputs),

@@ -158,6 +158,17 @@ def test_dropout_is_where_it_is_said_to_be() -> None:
     assert torch.equal(model(source, target), model(source, target))
 
 
+def test_token_dropout_hides_whole_tokens() -> None:
+    torch.manual_seed(1)
+    embedding = small_model(dropout=0.0, token_dropout=0.4).source
+    tokens, positions = torch.full((50, 20), 5), torch.zeros(50, 20, dtype=torch.int64)
+    hidden = embedding.eval()(tokens, positions)[0, 0]  # what every slot holds when nothing is hidden
+    x = embedding.train()(tokens, positions)
+    gone = (x == embedding.positions(positions)).all(-1)
+    assert 0.35 < gone.float().mean() < 0.45
+    torch.testing.assert_close(x[~gone], hidden.expand_as(x[~gone]))
+
+
 def test_the_papers_sizes() -> None:
     base = compose(find("paper-base").settings)
     with torch.device("meta"):

@@ -55,6 +55,7 @@ class ModelSettings:
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
     dropout: float = setting(0.1, "on each sublayer's output and on the embeddings")
     embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout")
+    token_dropout: float = setting(0.0, "share of tokens that are hidden from the model in training")
     residual_dropout: float | None = setting(None, "on each sublayer's output; none: model.dropout")
     attention_dropout: float = setting(0.0, "on the attention weights")
     feed_forward_dropout: float = setting(0.0, "inside the feed-forward layer")
@@ -304,8 +305,9 @@ _POSITIVE = {
     *("training.patience", "training.average", "training.keep", "search.beam", "search.tokens"),
 }
 _FRACTIONS = {
-    *("model.dropout", "model.embedding_dropout", "model.residual_dropout", "model.attention_dropout"),
-    *("model.feed_forward_dropout", "training.label_smoothing", "text.sampling", "optimizer.beta1", "optimizer.beta2"),
+    *("model.dropout", "model.embedding_dropout", "model.token_dropout", "model.residual_dropout"),
+    *("model.attention_dropout", "model.feed_forward_dropout", "training.label_smoothing", "text.sampling"),
+    *("optimizer.beta1", "optimizer.beta2"),
 }
 _NOT_NEGATIVE = {
     *("data.hold_out", "training.bleu_lines", "training.seed", "optimizer.weight_decay"),

@@ -20,10 +20,19 @@ from transduce.nn.rows import Rows
 
 
 class Embedding(nn.Module):
-    """Token vector (times a scale) plus position, a norm if asked for, dropout on the sum (sections 3.4, 3.5)."""
+    """Token vector (times a scale) plus position, a norm if asked for, dropout on the sum (sections 3.4, 3.5).
+
+    `token_dropout` takes whole tokens away in training and leaves their places: a sentence with gaps.
+    """
 
     def __init__(
-        self, tokens: nn.Embedding, positions: nn.Module, scale: float, norm: nn.Module, dropout: float
+        self,
+        tokens: nn.Embedding,
+        positions: nn.Module,
+        scale: float,
+        norm: nn.Module,
+        dropout: float,
+        token_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.tokens = tokens
@@ -31,9 +40,13 @@ class Embedding(nn.Module):
         self.scale = scale
         self.norm = norm
         self.dropout = Dropout(dropout)
+        self.token_dropout = token_dropout
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        return self.dropout(self.norm(self.tokens(tokens) * self.scale + self.positions(positions)))
+        x = self.tokens(tokens) * self.scale
+        if self.training and self.token_dropout:
+            x = x * (torch.rand(tokens.shape, device=x.device) >= self.token_dropout).unsqueeze(-1)
+        return self.dropout(self.norm(x + self.positions(positions)))
 
 
 class TransformerState(NamedTuple):
@@ -150,18 +163,22 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
     def embedding(tokens: nn.Embedding) -> Embedding:
         table = {"sinusoid": SinusoidPositions, "learned": LearnedPositions}[m.positions]
         scale = math.sqrt(m.d_model) if m.scale == "embedding" else 1.0
-        return Embedding(tokens, table(m.max_positions, m.d_model), scale, norm(m.embedding_norm), embedding_dropout)
+        positions, final = table(m.max_positions, m.d_model), norm(m.embedding_norm)
+        return Embedding(tokens, positions, scale, final, embedding_dropout, m.token_dropout)
 
     target_tokens = nn.Embedding(target_vocabulary, m.d_model)
     source_tokens = target_tokens if m.tie_source else nn.Embedding(source_vocabulary, m.d_model)
     projection = Linear(m.d_model, target_vocabulary, bias=m.output_bias)
     if m.tie_output:
         projection.weight = target_tokens.weight
+    # Inner activations are computed again in the encoder and in one layer of the decoder: of the paper's models that is
+    # just enough to train in half the memory of torch.nn.Transformer, and each such layer costs half a percent of time.
+    decoder = [DecoderLayer(sizes, again=i == 0) for i in range(m.decoder_layers or m.layers)]
     model = Transformer(
         source=embedding(source_tokens),
         target=embedding(target_tokens),
         encoder=[EncoderLayer(sizes) for _ in range(m.layers)],
-        decoder=[DecoderLayer(sizes) for _ in range(m.decoder_layers or m.layers)],
+        decoder=decoder,
         encoder_norm=norm(final_norm),
         decoder_norm=norm(final_norm),
         projection=projection,

@@ -13,6 +13,7 @@ from transduce.nn import kernels
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
+from transduce.nn.kernels.feed_forward import FeedForwardInOne
 from transduce.nn.masks import MayLook
 from transduce.nn.precision import LayerNorm, Linear
 
@@ -29,10 +30,11 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, again: bool = False) -> Tensor:
+        """`again`: on the fast path the inner activations are computed again for the way back, not kept."""
         if kernels.in_use(x) and self.activation is F.relu and not (self.training and self.dropout.p):
             weights = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
-            return torch.ops.transduce.feed_forward(x, *(weight.to(x.dtype) for weight in weights))
+            return FeedForwardInOne.apply(x, *(weight.to(x.dtype) for weight in weights), again)
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
@@ -108,14 +110,15 @@ class EncoderLayer(nn.Module):
         x = self.self_residual.leave(x, read)
 
         h = self.feed_forward_residual.enter(x)
-        return self.feed_forward_residual.leave(x, self.feed_forward(h))
+        return self.feed_forward_residual.leave(x, self.feed_forward(h, again=True))
 
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward."""
 
-    def __init__(self, sizes: LayerSizes) -> None:
+    def __init__(self, sizes: LayerSizes, again: bool = False) -> None:
         super().__init__()
+        self.again = again
         self.self_attention = sizes.attention()
         self.self_residual = sizes.residual()
         self.cross_attention = sizes.attention()
@@ -147,4 +150,4 @@ class DecoderLayer(nn.Module):
         x = self.cross_residual.leave(x, read.reshape_as(x))
 
         h = self.feed_forward_residual.enter(x)
-        return self.feed_forward_residual.leave(x, self.feed_forward(h)), seen
+        return self.feed_forward_residual.leave(x, self.feed_forward(h, self.again)), seen

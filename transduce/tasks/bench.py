@@ -180,7 +180,7 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
     outcome = fit(run, training, validation, settings, report)
     trained = time.monotonic()
     pairs = list(test)
-    penalty = _length_penalty(run, validation, settings)
+    penalty, validated = _length_penalty(run, validation, settings)
     scores, signatures = {}, {}
     for beam in BEAMS:
         translator = Translator.load(run, settings.training.device, beam=beam, length_penalty=penalty)
@@ -196,6 +196,7 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
         "scores": scores,
         "signatures": signatures,
         "validation BLEU": outcome.bleu,
+        f"validation BLEU lower-cased, beam {max(BEAMS)}": validated,
         "chosen weights": outcome.chosen,
         "chosen length penalty": penalty,
         "steps": outcome.step,
@@ -210,22 +211,25 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
     }
 
 
-def _length_penalty(run: Path, validation: Corpus, settings: configuration.Settings) -> float:
-    """The one with the highest BLEU on validation text; what was set by hand stays."""
+def _length_penalty(run: Path, validation: Corpus, settings: configuration.Settings) -> tuple[float, float | None]:
+    """The one with the highest BLEU on validation text, and that BLEU; what was set by hand stays."""
     from transduce.decoding.translator import Translator
     from transduce.evaluate import bleu
 
     given, t = settings.search.length_penalty, settings.training
     pairs = list(itertools.islice(validation, t.bleu_lines))
-    if given != configuration.SearchSettings.length_penalty or not pairs:
-        return given
+    if not pairs:
+        return given, None
 
     def score(penalty: float) -> float:
         translator = Translator.load(run, t.device, beam=max(BEAMS), length_penalty=penalty)
         texts = [found.text for found in translator.translate([pair.source for pair in pairs])]
-        return bleu(texts, [pair.target for pair in pairs], t.bleu_tokenizer, settings.text.lowercase)
+        return bleu(texts, [pair.target for pair in pairs], t.bleu_tokenizer, lowercase=True)
 
-    return max(LENGTH_PENALTIES, key=score)
+    free = given == configuration.SearchSettings.length_penalty
+    scores = {penalty: score(penalty) for penalty in (LENGTH_PENALTIES if free else (given,))}
+    best = max(scores, key=scores.__getitem__)
+    return best, round(scores[best], 2)
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:

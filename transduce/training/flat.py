@@ -22,8 +22,12 @@ class Place(NamedTuple):
     shape: torch.Size
     begin: int
 
+    @property
+    def end(self) -> int:
+        return self.begin + math.prod(self.shape)
+
     def of(self, flat: Tensor) -> Tensor:
-        return flat[self.begin : self.begin + math.prod(self.shape)].view(self.shape)
+        return flat[self.begin : self.end].view(self.shape)
 
 
 class FlatWeights:
@@ -49,5 +53,5 @@ class FlatWeights:
         return self.weights.grad
 
     def by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        """A tensor that lies like the weights, cut into views."""
-        return {place.name: place.of(flat) for place in self.places}
+        """A tensor that lies like the weights, or like the first of them, cut into views."""
+        return {place.name: place.of(flat) for place in self.places if place.end <= flat.numel()}

@@ -7,6 +7,7 @@ thing a batch instead of a thousand.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from transduce.data.batches import Batch
 from transduce.errors import UserError
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn import kernels
+from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
 from transduce.training.flat import FlatWeights
 from transduce.training.loss import cross_entropy, projected_cross_entropy
@@ -60,7 +62,7 @@ class FastGradients:
     """
 
     def __init__(self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights, accumulate: int) -> None:
-        self.model = model
+        self.model, self._casts = _working_copy(model, flat)
         self.label_smoothing = label_smoothing
         self.flat = flat
         self.accumulate = accumulate
@@ -125,14 +127,49 @@ class FastGradients:
 
     def _run(self, loss: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The loss, and all gradients in one tensor, made last."""
-        places = self._places
+        places, casts = self._places, self._casts
+        if casts is not None:
+            casts.copy_(self.flat.weights.detach()[: casts.numel()])
         total, shared = loss(Rows(*places[0:3]), Rows(*places[3:6]), places[6], self._share)
         weights = dict(self.model.named_parameters())
         gradients = dict(zip(weights, torch.autograd.grad(shared, list(weights.values())), strict=True))
         fresh = torch.zeros_like(self.flat.weights)
-        views = self.flat.by_name(fresh)
-        torch._foreach_copy_([views[name] for name in gradients], list(gradients.values()))
+        if casts is not None:  # end to end in their own precision first: one cast for all
+            low = torch.zeros_like(casts)
+            _gather(self.flat.by_name(low), gradients, casts.dtype)
+            fresh[: casts.numel()].copy_(low)
+        _gather(self.flat.by_name(fresh), gradients, fresh.dtype)
         return total.detach(), fresh
+
+
+def _gather(views: dict[str, Tensor], gradients: dict[str, Tensor], dtype: torch.dtype) -> None:
+    """Those of one precision into their places."""
+    names = [name for name, gradient in gradients.items() if gradient.dtype == dtype]
+    torch._foreach_copy_([views[name] for name in names], [gradients[name] for name in names])
+
+
+def _working_copy(model: Seq2Seq, flat: FlatWeights) -> tuple[Seq2Seq, Tensor | None]:
+    """The model with the weights of its products in the precision of its stream, all casts lying end to end.
+
+    Embeddings, norms and the projection onto the vocabulary, which sum over many tokens, read the weights themselves.
+    """
+    if model.stream is None:
+        return model, None
+    working = copy.deepcopy(model)
+    for weight, original in zip(working.parameters(), model.parameters(), strict=True):
+        weight.data = original.data
+    products = {
+        f"{name}.{part}": weight
+        for name, module in working.named_modules()
+        if isinstance(module, Linear) and module is not working.projection
+        for part, weight in module.named_parameters()
+    }
+    end = max(place.end for place in flat.places if place.name in products)
+    casts = torch.zeros(end, dtype=model.stream, device=flat.weights.device)
+    views = flat.by_name(casts)
+    for name, weight in products.items():
+        weight.data = views[name]
+    return working, casts
 
 
 def can_be_fast(device: str) -> bool:

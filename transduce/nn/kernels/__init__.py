@@ -20,9 +20,9 @@ _loaded = False
 
 
 def load() -> None:
-    """Make them known as `torch.ops.transduce.NAME`."""
+    """Make those that need Triton known as `torch.ops.transduce.NAME`."""
     global _loaded
-    for name in ("segment_attention", "residual_norm", "feed_forward"):
+    for name in ("segment_attention", "residual_norm"):
         importlib.import_module(f"{__name__}.{name}")
     _loaded = True
 

@@ -1,60 +1,46 @@
-"""W₂ max(0, W₁ x + b₁) + b₂, the inner activations, four times as wide as the model, computed again on the way back.
+"""W₂ max(0, W₁ x + b₁) + b₂, with bias and cut inside the first product, and with a choice: the inner activations,
+four times as wide as the model, are kept for the way back or computed again on it.
 
 They are the largest part of what a layer keeps; one product more in backward costs a few percent of time and saves a
 quarter of the memory. The plain twin is `FeedForward` in nn/layers.py. No Triton here: the products are the matrix
-library's, which also adds the bias and cuts at 0 before it writes.
+library's, the rest is the compiler's.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
-def _inner(x: Tensor, w1: Tensor, b1: Tensor) -> Tensor:
-    return torch._addmm_activation(b1, x.flatten(0, -2), w1.T)
+@torch.library.custom_op("transduce::linear_relu", mutates_args=())
+def linear_relu(x: Tensor, weight: Tensor, bias: Tensor, after: Tensor | None) -> Tensor:
+    """max(0, W x + b) of x (N, D), all in one precision. `after` is not read: it only has to be there first."""
+    return torch._addmm_activation(bias, x, weight.T)
 
 
-@torch.library.custom_op("transduce::feed_forward", mutates_args=())
-def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    """x (..., D); all in one precision."""
-    return torch.addmm(b2, _inner(x, w1, b1), w2.T).unflatten(0, x.shape[:-1])
+@linear_relu.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor, after: Tensor | None) -> Tensor:
+    return x.new_empty(x.size(0), weight.size(0))
 
 
-@feed_forward.register_fake
-def _(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    return x.new_empty(*x.shape[:-1], w2.size(0))
+class FeedForwardInOne(torch.autograd.Function):
+    """x (..., D); `again`: the inner activations are not kept."""
 
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, again: bool) -> Tensor:
+        inner = linear_relu(x.flatten(0, -2), w1, b1, None)
+        ctx.save_for_backward(x, w1, b1, w2, None if again else inner)
+        return F.linear(inner, w2, b2).unflatten(0, x.shape[:-1])
 
-@torch.library.custom_op("transduce::feed_forward_backward", mutates_args=())
-def feed_forward_backward(
-    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, d_y: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, w1, b1, w2 and b2."""
-    inner, rows, d_rows = _inner(x, w1, b1), x.flatten(0, -2), d_y.flatten(0, -2)
-    d_w2 = d_rows.T @ inner
-    d_inner = torch.ops.aten.threshold_backward(d_rows @ w2, inner, 0)  # what was cut at 0 has no gradient
-    d_x = (d_inner @ w1).unflatten(0, x.shape[:-1])
-    return d_x, d_inner.T @ rows, d_inner.sum(0), d_w2, d_rows.sum(0)
-
-
-@feed_forward_backward.register_fake
-def _(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, d_y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return (
-        x.new_empty(x.shape),
-        w1.new_empty(w1.shape),
-        b1.new_empty(b1.shape),
-        w2.new_empty(w2.shape),
-        w2.new_empty(w2.size(0)),
-    )
-
-
-def _keep(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs[:4])
-
-
-def _gradients(ctx, d_y):
-    return feed_forward_backward(*ctx.saved_tensors, d_y)
-
-
-feed_forward.register_autograd(_gradients, setup_context=_keep)
+    @staticmethod
+    def backward(ctx: Any, d_y: Tensor) -> Any:
+        x, w1, b1, w2, inner = ctx.saved_tensors
+        rows, d_rows = x.flatten(0, -2), d_y.flatten(0, -2)
+        if inner is None:  # after d_y: else the compiler would compute it on the way forth, and keep it
+            inner = linear_relu(rows, w1, b1, d_rows)
+        d_inner = torch.where(inner > 0, d_rows @ w2, 0.0)  # what was cut at 0 has no gradient
+        d_x = (d_inner @ w1).unflatten(0, x.shape[:-1])
+        return d_x, d_inner.T @ rows, d_inner.sum(0), d_rows.T @ inner, d_rows.sum(0), None
