@@ -30,8 +30,14 @@ def setting(default: T, help: str) -> T:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The Transformer; the defaults are the paper's base model."""
+    """The model; the defaults are the paper's base Transformer."""
 
+    kind: Literal["transformer", "rnn"] = setting("transformer", "what the model is made of")
+    score: Literal["scaled", "dot", "additive", "bilinear"] = setting("scaled", "how attention compares query and key")
+    score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full")
+    cell: Literal["gru", "lstm"] = setting("gru", "of an rnn")
+    attention: bool = setting(True, "whether an rnn's decoder looks back at all states of its encoder")
+    bidirectional: bool = setting(True, "whether an rnn reads the source in both directions")
     layers: int = setting(6, "encoder layers, and decoder layers unless set apart (N)")
     decoder_layers: int | None = setting(None, "decoder layers; none: as many as model.layers")
     d_model: int = setting(512, "width of the residual stream")
@@ -266,9 +272,17 @@ def check(settings: Settings) -> None:
         for name, value in flat(settings).items()
         if name in _NOT_NEGATIVE and value is not None and value < 0
     ]
-    if not wrong and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
+    if not wrong and m.kind == "transformer" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
         wrong.append(f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}")
-    if m.positions == "sinusoid" and m.d_model % 2:
+    if m.kind == "rnn" and m.bidirectional and m.d_model % 2:
+        wrong.append(f"model.d_model={m.d_model} must be even for model.bidirectional=true, half for each direction")
+    if m.kind == "rnn" and b.layout == "packed":
+        wrong.append("batch.layout=packed needs model.kind=transformer: an rnn reads one sentence a row")
+    if m.kind == "rnn" and m.scale == "projection":
+        wrong.append("model.scale=projection needs model.kind=transformer; for an rnn it is embedding or none")
+    if m.score_rank is not None and m.score != "bilinear":
+        wrong.append(f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}")
+    if m.kind == "transformer" and m.positions == "sinusoid" and m.d_model % 2:
         wrong.append(f"model.d_model={m.d_model} must be even for sin/cos positions")
     if m.tie_source and not t.joint:
         wrong.append("model.tie_source=true needs text.joint=true, one vocabulary for both languages")
@@ -300,6 +314,7 @@ def check(settings: Settings) -> None:
 
 _POSITIVE = {
     *("model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v"),
+    "model.score_rank",
     *("model.max_positions", "text.vocabulary", "data.max_tokens", "batch.tokens", "batch.row", "batch.accumulate"),
     *("optimizer.warmup", "training.steps", "training.epochs", "training.log_every", "training.validate_every"),
     *("training.patience", "training.average", "training.keep", "search.beam", "search.tokens"),

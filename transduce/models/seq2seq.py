@@ -27,10 +27,12 @@ class Memory(NamedTuple):
 
     states: Tensor  # (R, S, D)
     segments: Tensor  # (R, S)
+    last: Tensor | None = None  # (R, ...) what a recurrent decoder starts from
 
     def keep(self, sentences: Tensor) -> Memory:
         """Only these rows; the others are finished."""
-        return Memory(self.states.index_select(0, sentences), self.segments.index_select(0, sentences))
+        states, segments = self.states.index_select(0, sentences), self.segments.index_select(0, sentences)
+        return Memory(states, segments, None if self.last is None else self.last.index_select(0, sentences))
 
 
 class State(Protocol):

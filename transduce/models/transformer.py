@@ -155,6 +155,8 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
         residual_dropout=residual_dropout,
         attention_dropout=m.attention_dropout,
         feed_forward_dropout=m.feed_forward_dropout,
+        score=m.score,
+        score_rank=m.score_rank,
     )
 
     def norm(wanted: bool) -> nn.Module:
@@ -185,7 +187,7 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
         projection_scale=m.d_model**-0.5 if m.scale == "projection" else 1.0,
     )
     for name, weight in model.named_parameters():
-        if weight.dim() > 1:
+        if weight.dim() == 2:  # the scores' weights, three-dimensional, are a matrix a head and are Xavier already
             nn.init.xavier_uniform_(weight)
         elif name.endswith("bias"):
             nn.init.zeros_(weight)

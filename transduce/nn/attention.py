@@ -1,9 +1,16 @@
-"""Scaled dot-product attention and its multi-head form (sections 3.2.1 and 3.2.2 of the paper)."""
+"""Attention: a score for every entry, a distribution over them, a summary (sections 3.2.1 and 3.2.2 of the paper).
+
+    weights = softmax(score(q, k))        the distribution a
+    summary = Σ aₙ vₙ                     soft: the expectation of v under a
+    summary = v at arg max a, or at one draw from a        hard
+
+Keys score and values are summed; the plain form of attention has keys = values. `attend` writes this out; where a fused
+kernel computes the same, `MultiHeadAttention` uses it unless somebody asks for the weights.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +20,10 @@ from transduce.nn import kernels
 from transduce.nn.cache import KeysValues
 from transduce.nn.masks import MayLook, Segments
 from transduce.nn.precision import Linear, linear_together
+from transduce.nn.scores import ScaledDot, Score, make_score
+
+SCALED_DOT = ScaledDot()
+Selection = Literal["soft", "arg_max", "sample", "straight_through"]
 
 
 class Attended(NamedTuple):
@@ -22,26 +33,100 @@ class Attended(NamedTuple):
     weights: Tensor  # (R, H, T, S)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Attended:
-    """softmax(Q Kᵀ / √d_k) V, written out. A query that may look at nothing gets zeros."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))  # (R, H, T, S)
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, score: Score = SCALED_DOT) -> Tensor:
+    """softmax(score(q, k)) over the keys that a query may look at; zeros where that is none."""
+    scores = score(q, k)  # (..., T, S)
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)
-    if mask is not None:
-        weights = weights.masked_fill(~mask, 0.0)  # matters only where a whole row is masked
+    return weights if mask is None else weights.masked_fill(~mask, 0.0)  # matters only where a whole row is masked
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, score: Score = SCALED_DOT
+) -> Attended:
+    """Soft attention, written out; with the scaled dot score softmax(Q Kᵀ / √d_k) V."""
+    weights = attention_weights(q, k, mask, score)
     return Attended(F.dropout(weights, dropout) @ v, weights)
 
 
-def attend_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """The same summary from PyTorch's fused kernel, which never stores the weights."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+def attend_fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, score: Score = SCALED_DOT
+) -> Tensor:
+    """The same summary from PyTorch's fused kernel, which never stores the weights; for scores that are products."""
+    q, k, scale = score.product(q, k)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
+
+
+class Chosen(NamedTuple):
+    """What hard attention picked for each query."""
+
+    summary: Tensor  # (..., T, V)
+    weights: Tensor  # (..., T, S) the distribution it was picked from
+    log_probability: Tensor  # (..., T) of the pick, what the score-function estimator needs
+
+
+def attend_hard(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, selection: Selection, score: Score = SCALED_DOT
+) -> Chosen:
+    """One value for each query: that of the largest weight (`arg_max`), or of one draw (`sample`).
+
+    Neither lets a gradient through to the scores. `sample` is trained by `reinforced` (the score-function estimator);
+    `straight_through` draws too, and on the way back pretends that it had been soft.
+    """
+    weights = attention_weights(q, k, mask, score)
+    if selection == "arg_max":
+        picked = weights.argmax(-1)
+    else:
+        flat = weights.detach().flatten(0, -2)
+        some = torch.where(flat.sum(-1, keepdim=True) > 0, flat, torch.ones_like(flat))  # nothing to see: any, times 0
+        picked = torch.multinomial(some, 1).view(weights.shape[:-1])
+    one = F.one_hot(picked, weights.size(-1)).to(weights.dtype)
+    one = one * (weights.detach().sum(-1, keepdim=True) > 0)  # a query that may look at nothing gets zeros
+    log_probability = (weights * one).sum(-1).clamp(min=torch.finfo(weights.dtype).tiny).log()
+    if selection == "straight_through":
+        one = one + weights - weights.detach()
+    return Chosen(one @ v, weights, log_probability)
+
+
+class Baseline:
+    """The reward that is usual so far: a moving mean, subtracted from rewards so that their estimate varies less."""
+
+    def __init__(self, decay: float = 0.95) -> None:
+        self.decay = decay
+        self.value: float | None = None
+
+    def update(self, reward: float) -> float:
+        """The mean before this reward, and take it in."""
+        before = reward if self.value is None else self.value
+        self.value = self.decay * before + (1 - self.decay) * reward
+        return before
+
+
+def reinforced(reward: Tensor, log_probability: Tensor, baseline: Baseline) -> Tensor:
+    """The score-function estimator as a loss: ∇ E[r] = E[(r - b) ∇ log p(pick)], for any r that the pick led to.
+
+    `reward` (...), one for each sum of picks; `log_probability` the same shape, summed over the picks behind it.
+    """
+    reward = reward.detach()
+    usual = baseline.update(float(reward.mean()))
+    return -((reward - usual) * log_probability).mean()
 
 
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O with head_i = Attention(Q W_Q, K W_K, V W_V)."""
 
-    def __init__(self, d_model: int, heads: int, d_k: int, d_v: int, bias: bool, dropout: float) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        d_k: int,
+        d_v: int,
+        bias: bool,
+        dropout: float,
+        score: str = "scaled",
+        rank: int | None = None,
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.d_k = d_k
@@ -51,6 +136,7 @@ class MultiHeadAttention(nn.Module):
         self.key = Linear(d_model, heads * d_k, bias=bias)  # W_K
         self.value = Linear(d_model, heads * d_v, bias=bias)  # W_V
         self.output = Linear(heads * d_v, d_model, bias=bias)  # W_O
+        self.score = make_score(score, d_k, d_k, heads, rank)
 
     def forward(
         self, x: Tensor, context: KeysValues, may_look: MayLook | None, maps: list[Tensor] | None = None
@@ -85,17 +171,20 @@ class MultiHeadAttention(nn.Module):
         q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v))  # (R, H, T, K)
         mask = None if may_look is None else may_look.mask
         dropout = self.dropout if self.training else 0.0
-        if maps is None:
-            summary = attend_fused(q, k, v, mask, dropout)
+        if maps is None and self.score.is_product:
+            summary = attend_fused(q, k, v, mask, dropout, self.score)
         else:
-            summary, weights = attend(q, k, v, mask, dropout)
-            maps.append(weights)
+            summary, weights = attend(q, k, v, mask, dropout, self.score)
+            if maps is not None:
+                maps.append(weights)
         return self.output(summary.transpose(1, 2).flatten(2))  # (R, H, T, V) -> (R, T, D)
 
     def _for_kernel(self, may_look: MayLook | None, x: Tensor) -> Segments | None:
-        """What our kernel needs, where it is in use; it knows no dropout on the weights and no wide heads."""
+        """What our kernel needs, where it is in use; it knows one score, no dropout on the weights, no wide heads."""
         drops, wide = self.training and self.dropout > 0, max(self.d_k, self.d_v) > kernels.WIDEST_HEAD
-        return may_look.segments if may_look is not None and kernels.in_use(x) and not drops and not wide else None
+        if may_look is None or not kernels.in_use(x) or drops or wide or not self.score.is_scaled_dot:
+            return None
+        return may_look.segments
 
     def _by_kernel(self, packed: list[Tensor], segments: Segments) -> Tensor:
         """The same as `_read`, from kernels/segment_attention.py."""

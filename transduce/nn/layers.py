@@ -81,10 +81,19 @@ class LayerSizes(NamedTuple):
     residual_dropout: float
     attention_dropout: float
     feed_forward_dropout: float
+    score: str
+    score_rank: int | None
 
     def attention(self) -> MultiHeadAttention:
         return MultiHeadAttention(
-            self.d_model, self.heads, self.d_k, self.d_v, self.attention_bias, self.attention_dropout
+            self.d_model,
+            self.heads,
+            self.d_k,
+            self.d_v,
+            self.attention_bias,
+            self.attention_dropout,
+            self.score,
+            self.score_rank,
         )
 
     def feed_forward(self) -> FeedForward:

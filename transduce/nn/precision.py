@@ -19,6 +19,11 @@ class Linear(nn.Linear):
         return F.linear(x, self.weight.to(x.dtype), bias)
 
 
+def matmul(x: Tensor, weight: Tensor) -> Tensor:
+    """x W in the precision of x."""
+    return x @ weight.to(x.dtype)
+
+
 def linear_together(x: Tensor, *parts: Linear) -> Tensor:
     """Several projections of one x side by side, as one product: faster than one after the other."""
     weight = torch.cat([part.weight for part in parts]).to(x.dtype)

@@ -23,10 +23,11 @@ def presets(name: str | None = None) -> Iterator[str]:
         Preset to show in full; the settings it changes are marked with *.
     """
     if name is None:
-        yield from (f"{key:12}{preset.summary}" for key, preset in PRESETS.items())
+        yield from (f"{key:17}{preset.summary}" for key, preset in PRESETS.items())
         return
     preset = find(name)
     yield preset.summary
+    yield from preset.remarks
     yield "* differs from the paper's base model, the defaults of: transduce settings"
     defaults, values = config.flat(config.compose()), config.flat(config.compose(preset.settings))
     for key, value in values.items():

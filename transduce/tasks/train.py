@@ -163,7 +163,8 @@ def _layout(run: Path, settings: Settings, device: str) -> Any:
     found, _ = latest(run / "training")
     if found is not None:
         return standing_of(found).layout
-    return "packed" if device == "cuda" and not settings.text.sampling else "buckets"
+    packs = settings.model.kind == "transformer" and not settings.text.sampling
+    return "packed" if device == "cuda" and packs else "buckets"
 
 
 def _limits(settings: Settings) -> str:
