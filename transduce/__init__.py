@@ -3,6 +3,7 @@
 import transduce
 model = transduce.load("runs/demo")
 print(model.translate("ich möchte ein bier trinken").text)
+model.trace("ich möchte ein bier trinken").save("attention.html")
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from transduce.decoding.translator import Translator
+    from transduce.model import Model
     from transduce.report import Report
 
 
-def load(folder: str | Path, device: str = "auto", weights: str | None = None, **search: Any) -> Translator:
-    """The model in a folder, ready to translate. `search` changes its search settings: load(..., beam=1)."""
-    from transduce.decoding.translator import Translator
+def load(folder: str | Path, device: str = "auto", weights: str | None = None, **search: Any) -> Model:
+    """The model in a folder, ready to use. `search` changes its search settings: load(..., beam=1)."""
+    from transduce.model import Model
 
-    return Translator.load(folder, device, weights, **search)
+    return Model.load(folder, device, weights, **search)
 
 
 def train(
@@ -32,7 +33,7 @@ def train(
     preset: str = "small",
     report: Report | None = None,
     **settings: dict[str, Any],
-) -> Translator:
+) -> Model:
     """Train on pairs in memory and give back the model: train("runs/x", pairs, model={"layers": 3})."""
     from transduce.data.corpus import ListCorpus
     from transduce.tasks.train import fit, resolve

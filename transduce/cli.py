@@ -17,13 +17,14 @@ from transduce.errors import Stopped, TransduceError, UserError
 from transduce.tasks.bench import bench
 from transduce.tasks.demo import demo
 from transduce.tasks.evaluate import evaluate
+from transduce.tasks.look import PLOTS, inspect
 from transduce.tasks.lookup import corpus, plot_curve, presets, settings
 from transduce.tasks.train import train
 from transduce.tasks.translate import score, translate
 from transduce.terminal import Terminal
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(demo, train, translate, evaluate, score),
+    *(demo, train, translate, evaluate, score, inspect),
     *(bench, presets, settings, corpus),
 )
 
@@ -39,7 +40,8 @@ def make_app() -> cyclopts.App:
     for place, function in enumerate(COMMANDS):
         app.command(function, name=function.__name__, sort_key=place, help_epilogue="")
     plot = cyclopts.App(name="plot", help="Draw pictures.", sort_key=len(COMMANDS), help_epilogue="")
-    plot.command(plot_curve, name="curve")
+    for name, drawing in {"curve": plot_curve, **PLOTS}.items():
+        plot.command(drawing, name=name)
     app.command(plot)
     return app
 

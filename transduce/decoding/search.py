@@ -7,6 +7,7 @@ length limit, and finished sentences leave the batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,12 +87,18 @@ class Beams:
 
 @torch.inference_mode()
 def beam(
-    model: Seq2Seq, source: Rows, limits: list[int], size: int, alpha: float, n_best: int = 1
+    model: Seq2Seq,
+    source: Rows,
+    limits: list[int],
+    size: int,
+    alpha: float,
+    n_best: int = 1,
+    watch: Callable[[Beams], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` best targets of each sentence, best first, among `size` that are followed side by side.
 
     A sentence is done when `n_best` hypotheses have ended that no open one can still beat: its score divided by the
-    largest penalty it could reach is no better.
+    largest penalty it could reach is no better. `watch` sees the beams after every step.
     """
     memory = model.encode(source)
     state = model.start(memory)
@@ -107,6 +114,8 @@ def beam(
         logits, state = model.step(tokens, memory, state)
         rows = _advance(beams, log_probabilities(logits), alpha)  # which hypothesis each new one continues
         going_on = _still_open(beams, limits, alpha, n_best)
+        if watch is not None:
+            watch(beams)
         if len(going_on) < len(beams.sentences):
             keep = torch.tensor(going_on, dtype=torch.long, device=device)
             rows = rows.view(-1, size)[keep].flatten()

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple, Self, overload
 
 import torch
 
@@ -71,17 +71,17 @@ class Translator:
         self.device = device
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", weights: str | None = None, **search: object) -> Translator:
+    def load(cls, path: str | Path, device: str = "auto", weights: str | None = None, **search: object) -> Self:
         """From a model folder; `search` changes its search settings: load("runs/demo", beam=1)."""
         device = choose_device(device)
         loaded = folder.load(path, device, weights)
         return cls(loaded, device).with_search(**search)
 
-    def with_search(self, **changes: object) -> Translator:
+    def with_search(self, **changes: object) -> Self:
         """The same model, looked through differently."""
         given = {key: value for key, value in changes.items() if value is not None}
         settings = compose({"search": given}, base=self.settings)
-        return Translator(Loaded(self.model, self.tokenizers, settings), self.device)
+        return type(self)(Loaded(self.model, self.tokenizers, settings), self.device)
 
     @overload
     def translate(self, text: str, n_best: int = 1) -> Translation: ...  # type: ignore[overload-overlap]

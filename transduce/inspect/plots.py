@@ -1,21 +1,85 @@
-"""Pictures. matplotlib is imported here and nowhere else, without a display."""
+"""Pictures of runs and heads. matplotlib is imported here and nowhere else, without a display."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transduce.errors import DataError
+from transduce.inspect.page import KINDS
 from transduce.models.folder import write_file
 from transduce.training.metrics import read
 
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by colour-blind readers too (Okabe and Ito)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from transduce.inspect.trace import Trace
+
+# told apart by colour-blind readers too (Okabe and Ito)
+BLUE, ORANGE, GREEN, PINK, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
+
+
+def figure(width: float, height: float, title: str) -> Figure:
+    """An empty picture."""
+    from matplotlib.figure import Figure  # half a second that other commands need not spend
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    made.suptitle(title)
+    return made
+
+
+def save(made: Figure, output: Path) -> Path:
+    """In the format that the name ends in."""
+    content = io.BytesIO()
+    try:
+        made.savefig(content, dpi=150, format=output.suffix.removeprefix(".") or "png")
+    except ValueError as error:
+        raise DataError(f"cannot draw {output}: end its name in .png, .svg or .pdf") from error
+    write_file(output, content.getvalue())
+    return output
+
+
+def attention(trace: Trace, output: Path, kind: str, layer: int | None = None, head: int | None = None) -> Path:
+    """One head with its tokens on both axes; None: the mean over layers or heads."""
+    queries, keys = trace.axes(kind)
+    weights = trace.head(kind, layer, head)
+    which = f"{f'layer {layer}' if layer else 'all layers'}, {f'head {head}' if head else 'all heads'}"
+    inches = [max(4.0, 1.8 + 0.28 * len(names)) for names in (keys, queries)]
+    made = figure(min(inches[0] + 1.2, 30), min(inches[1], 30), f"{KINDS[kind].capitalize()}, {which}")
+    axis = made.subplots()
+    image = axis.imshow(weights, cmap="cividis", vmin=0, vmax=1, aspect="equal")
+    axis.set_xticks(range(len(keys)), [_plain(name) for name in keys], rotation=90)
+    axis.set_yticks(range(len(queries)), [_plain(name) for name in queries])
+    axis.set(xlabel="looked at", ylabel="is read" if kind == "encoder" else "is written")
+    made.colorbar(image, label="weight", shrink=0.8)
+    return save(made, output)
+
+
+def _plain(token: str) -> str:
+    """As text, whatever is in it: matplotlib would take what stands between dollars for a formula."""
+    return token.replace("▁", "·").replace("$", r"\$")
+
+
+def bleu_by_length(results: Mapping[str, Sequence[tuple[int, int, float]]], output: Path) -> Path:
+    """BLEU of some models against the length of the source: for each, (from, to, BLEU) of every group of lengths."""
+    made = figure(8, 4.5, "BLEU against source length")
+    axis = made.subplots()
+    marks = ("o-", "s--", "^:", "D-.")
+    for (name, groups), colour, mark in zip(results.items(), COLOURS, marks * 2, strict=False):
+        axis.plot(range(len(groups)), [score for _, _, score in groups], mark, color=colour, label=name)
+    groups = next(iter(results.values()))
+    axis.set_xticks(range(len(groups)), [f"{low}" if low == high else f"{low} - {high}" for low, high, _ in groups])
+    axis.set(xlabel="words in the source", ylabel="BLEU", ylim=(0, 102))
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, loc="lower left")
+    return save(made, output)
 
 
 def learning_curve(run: Path, output: Path) -> Path:
     """Loss, BLEU and learning rate of a run against its steps."""
-    from matplotlib.figure import Figure  # half a second that other commands need not spend
-
     path = run / "metrics.jsonl"
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl: nothing has been trained there yet")
@@ -26,9 +90,8 @@ def learning_curve(run: Path, output: Path) -> Path:
     valid = [r for r in records if r["kind"] == "valid"]
     with_bleu = [r for r in valid if r["bleu"] is not None]
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    loss, bleu = figure.subplots(1, 2)
-    figure.suptitle(f"Learning curve of {run.name}")
+    made = figure(9, 4, f"Learning curve of {run.name}")
+    loss, bleu = made.subplots(1, 2)
     loss.plot([r["step"] for r in train], [r["loss"] for r in train], color=BLUE, label="training (smoothed labels)")
     loss.plot([r["step"] for r in valid], [r["loss"] for r in valid], "o-", color=ORANGE, label="validation")
     loss.set(xlabel="step", ylabel="loss (nats a token)", ylim=(0, None))
@@ -51,10 +114,4 @@ def learning_curve(run: Path, output: Path) -> Path:
     )
     for axis in (loss, bleu):
         axis.grid(alpha=0.3)
-    content = io.BytesIO()
-    try:
-        figure.savefig(content, dpi=150, format=output.suffix.removeprefix(".") or "png")
-    except ValueError as error:
-        raise DataError(f"cannot draw {output}: end its name in .png, .svg or .pdf") from error
-    write_file(output, content.getvalue())
-    return output
+    return save(made, output)

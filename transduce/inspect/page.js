@@ -1,0 +1,343 @@
+"use strict";
+// Everything is drawn from the facts of the page. Text is set as text, never as markup.
+const facts = JSON.parse(document.getElementById("facts").textContent);
+const kinds = Object.keys(facts.maps);
+const at = {kind: kinds.includes("cross") ? "cross" : kinds[0], layer: -1, head: -1, words: false, query: 0, key: 0};
+const find = id => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value); else element.setAttribute(key, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function draw(name, attributes = {}, text = "") {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
+  return element;
+}
+
+const shown = token => token.replaceAll("\u2581", "\u00b7");  // a space before a token, small
+const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
+
+// ---- weights: as they are, or with subwords joined to words (summed over keys, the mean over queries)
+
+for (const map of Object.values(facts.maps)) {
+  const raw = bytes(map.weights);
+  map.numbers = facts.largest > 255 ? new Uint16Array(raw.buffer) : raw;
+}
+
+function joined(tokens, groups) {
+  const whole = Array(Math.max(...groups) + 1).fill("");
+  tokens.forEach((token, i) => { whole[groups[i]] += token.replaceAll("\u2581", ""); });
+  return whole;
+}
+
+function axes(kind) {
+  const map = facts.maps[kind];
+  if (!at.words) return {queries: map.queries.map(shown), keys: map.keys.map(shown)};
+  return {queries: joined(map.queries, map.query_words), keys: joined(map.keys, map.key_words)};
+}
+
+function weights(kind, layer, head) {  // rows of numbers; -1 is the mean over layers or heads
+  const map = facts.maps[kind], T = map.queries.length, S = map.keys.length;
+  const layers = layer < 0 ? [...Array(map.layers).keys()] : [layer];
+  const heads = head < 0 ? [...Array(map.heads).keys()] : [head];
+  const share = 1 / (facts.largest * layers.length * heads.length);
+  const {queries, keys} = at.words ? {queries: map.query_words, keys: map.key_words} : {queries: null, keys: null};
+  const height = queries ? Math.max(...queries) + 1 : T, width = keys ? Math.max(...keys) + 1 : S;
+  const rows = Array.from({length: height}, () => new Float32Array(width));
+  const sizes = queries ? Array(height).fill(0) : null;
+  if (queries) queries.forEach(word => { sizes[word] += 1; });
+  for (const l of layers) for (const h of heads) {
+    const begin = (l * map.heads + h) * T * S;
+    for (let t = 0; t < T; t++) for (let s = 0; s < S; s++) {
+      const row = queries ? queries[t] : t, column = keys ? keys[s] : s;
+      rows[row][column] += map.numbers[begin + t * S + s] * share / (sizes ? sizes[row] : 1);
+    }
+  }
+  return rows;
+}
+
+// ---- drawing
+
+const colour = () => getComputedStyle(document.documentElement).getPropertyValue("--map").trim();
+
+function paint(canvas, rows, size) {
+  const scale = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
+  canvas.width = rows[0].length * size * scale;
+  canvas.height = rows.length * size * scale;
+  const rgb = colour();
+  rows.forEach((row, t) => row.forEach((weight, s) => {
+    if (weight < 0.004) return;
+    pen.fillStyle = `rgba(${rgb}, ${Math.min(1, weight)})`;
+    pen.fillRect(s * size * scale, t * size * scale, size * scale, size * scale);
+  }));
+}
+
+function title() {
+  const name = facts.maps[at.kind].name;
+  const layer = at.layer < 0 ? "mean of all layers" : `layer ${at.layer + 1}`;
+  const head = at.head < 0 ? "mean of all heads" : `head ${at.head + 1}`;
+  return `${name[0].toUpperCase()}${name.slice(1)}: ${layer}, ${head}`;
+}
+
+function showKinds() {
+  const box = find("kinds");
+  box.replaceChildren(...kinds.map((kind, i) => make("button", {
+    type: "button", role: "radio", "aria-checked": String(kind === at.kind), "data-kind": kind,
+    onclick: () => { Object.assign(at, {kind, layer: -1, head: -1, query: 0, key: 0}); show(); find("kinds").children[i].focus(); },
+  }, facts.maps[kind].name, " ", make("kbd", {}, String(i + 1)))));
+}
+
+function showOverview() {
+  const map = facts.maps[at.kind], box = find("overview");
+  box.style.gridTemplateColumns = `auto repeat(${map.heads + 1}, auto)`;
+  const cells = [make("span", {class: "name"})];
+  for (let h = -1; h < map.heads; h++) cells.push(make("span", {class: "name top"}, h < 0 ? "mean" : `head ${h + 1}`));
+  for (let l = -1; l < map.layers; l++) {
+    cells.push(make("span", {class: "name"}, l < 0 ? "mean" : `layer ${l + 1}`));
+    for (let h = -1; h < map.heads; h++) {
+      const chosen = l === at.layer && h === at.head, rows = weights(at.kind, l, h), canvas = make("canvas", {"aria-hidden": "true"});
+      paint(canvas, rows, Math.max(1, Math.ceil(84 / rows.length)));
+      const entropy = l >= 0 && h >= 0 ? map.entropy[l][h].toFixed(2) : "";
+      const where = `${l < 0 ? "all layers" : `layer ${l + 1}`}, ${h < 0 ? "all heads" : `head ${h + 1}`}`;
+      cells.push(make("button", {
+        type: "button", role: "gridcell", tabindex: chosen ? "0" : "-1", "aria-selected": String(chosen),
+        "aria-label": `${where}${entropy ? `, entropy ${entropy} bits` : ""}`, "data-layer": l, "data-head": h,
+        onclick: () => choose(l, h, true),
+      }, canvas, make("small", {}, entropy || "\u00a0")));
+    }
+  }
+  box.replaceChildren(...cells);
+}
+
+function choose(layer, head, focus) {
+  const map = facts.maps[at.kind];
+  at.layer = Math.max(-1, Math.min(map.layers - 1, layer));
+  at.head = Math.max(-1, Math.min(map.heads - 1, head));
+  for (const button of find("overview").querySelectorAll("button")) {
+    const chosen = Number(button.dataset.layer) === at.layer && Number(button.dataset.head) === at.head;
+    button.setAttribute("aria-selected", String(chosen));
+    button.tabIndex = chosen ? 0 : -1;
+    if (chosen && focus) button.focus();
+  }
+  showHead();
+}
+
+let now;  // the head that is large: rows, names, sizes
+
+function showHead() {
+  const {queries, keys} = axes(at.kind), rows = weights(at.kind, at.layer, at.head);
+  find("head-title").textContent = title();
+  find("axes").textContent = at.kind === "encoder"
+    ? "Rows: each source token; columns: what it looks at."
+    : `Rows: each token as it is being written; columns: ${at.kind === "cross" ? "the source" : "what has been written"}.`;
+  const size = Math.max(9, Math.min(30, Math.floor(560 / Math.max(rows.length, rows[0].length))));
+  const font = Math.max(9, Math.min(14, size - 1));
+  const pen = find("large").getContext("2d");
+  pen.font = `${font}px system-ui, sans-serif`;
+  const room = names => Math.ceil(Math.max(...names.map(name => pen.measureText(name).width))) + 8;
+  now = {rows, queries, keys, size, font, left: room(queries), top: room(keys)};
+  at.query = Math.min(at.query, rows.length - 1);
+  at.key = Math.min(at.key, rows[0].length - 1);
+  paintLarge();
+  showLines();
+  find("numbers").replaceChildren();
+  if (find("numbers").parentElement.open) showNumbers();
+}
+
+function paintLarge() {
+  const {rows, queries, keys, size, font, left, top} = now, canvas = find("large"), scale = window.devicePixelRatio || 1;
+  const width = left + rows[0].length * size + 2, height = top + rows.length * size + 2;
+  canvas.width = width * scale; canvas.height = height * scale;
+  canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
+  canvas.setAttribute("aria-label", `${title()}: ${queries.length} queries by ${keys.length} keys`);
+  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), rgb = colour();
+  pen.scale(scale, scale);
+  pen.font = `${font}px system-ui, sans-serif`;
+  pen.textBaseline = "middle";
+  rows.forEach((row, t) => row.forEach((weight, s) => {
+    pen.fillStyle = `rgba(${rgb}, ${Math.min(1, weight)})`;
+    pen.fillRect(left + s * size, top + t * size, size, size);
+  }));
+  pen.strokeStyle = style.getPropertyValue("--edge");
+  pen.strokeRect(left, top, rows[0].length * size, rows.length * size);
+  pen.fillStyle = style.getPropertyValue("--ink");
+  pen.textAlign = "right";
+  queries.forEach((name, t) => pen.fillText(name, left - 5, top + (t + 0.5) * size));
+  pen.textAlign = "left";
+  keys.forEach((name, s) => {
+    pen.save();
+    pen.translate(left + (s + 0.5) * size, top - 5);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(name, 0, 0);
+    pen.restore();
+  });
+  pen.strokeStyle = style.getPropertyValue("--hot");
+  pen.lineWidth = 2;
+  pen.strokeRect(left + at.key * size, top + at.query * size, size, size);
+}
+
+function tell(query, key) {
+  Object.assign(at, {query, key});
+  paintLarge();
+  const {rows, queries, keys} = now;
+  find("cell").textContent = `${queries[query]} looks at ${keys[key]}: ${rows[query][key].toFixed(3)}`;
+}
+
+// ---- lines between words, as head views have them
+
+const FAINT = 0.04;  // below this weight no line is drawn
+let highlighted = -1;
+
+function showLines() {
+  const {queries, keys} = now, svg = find("lines"), step = 24;
+  const wide = names => Math.max(...names.map(name => name.length)) * 9 + 10;
+  Object.assign(now, {step, from: wide(queries), to: wide(queries) + 190});
+  const height = Math.max(queries.length, keys.length) * step + 10, width = now.to + wide(keys);
+  for (const [key, value] of Object.entries({viewBox: `0 0 ${width} ${height}`, width, height})) svg.setAttribute(key, value);
+  const left = queries.map((name, t) => {
+    const text = draw("text", {x: now.from, y: t * step + 19, "text-anchor": "end", tabindex: "0"}, name);
+    text.addEventListener("mouseenter", () => highlight(t));
+    text.addEventListener("focus", () => highlight(t));
+    text.addEventListener("blur", () => highlight(-1));
+    return text;
+  });
+  const right = keys.map((name, s) => draw("text", {x: now.to, y: s * step + 19}, name));
+  svg.replaceChildren(draw("g"), ...left, ...right);
+  highlighted = -2;
+  highlight(-1);
+}
+
+function highlight(query) {  // the lines of one query, or of all
+  if (query === highlighted) return;
+  highlighted = query;
+  const {rows, step, from, to} = now, lines = [];
+  rows.forEach((row, t) => row.forEach((weight, s) => {
+    if (weight < FAINT || (query >= 0 && t !== query)) return;
+    lines.push(draw("line", {x1: from + 4, y1: t * step + 14, x2: to - 4, y2: s * step + 14, "stroke-opacity": weight.toFixed(3)}));
+  }));
+  find("lines").firstElementChild.replaceChildren(...lines);
+  [...find("lines").querySelectorAll("text")].forEach((text, i) => {
+    const dim = query >= 0 && (i < rows.length ? i !== query : rows[query][i - rows.length] < FAINT);
+    text.setAttribute("class", dim ? "dim" : "");
+  });
+  if (query >= 0) tell(query, rows[query].indexOf(Math.max(...rows[query])));
+}
+
+function showNumbers() {
+  const {rows, queries, keys} = now;
+  const head = make("tr", {}, make("th", {}), ...keys.map(name => make("th", {scope: "col"}, name)));
+  const body = rows.map((row, t) => make("tr", {}, make("th", {scope: "row"}, queries[t]),
+    ...Array.from(row, weight => make("td", {}, weight.toFixed(3)))));
+  find("numbers").replaceChildren(make("table", {}, make("caption", {class: "hidden"}, title()), head, ...body));
+}
+
+// ---- alignment, next tokens, beams: the same whatever head is chosen
+
+function showRest() {
+  find("text").textContent = facts.text;
+  find("translation").textContent = facts.translation;
+  find("alignment-section").hidden = !facts.alignment.length;
+  find("alignment").replaceChildren(make("ul", {}, ...facts.alignment.map(([target, source, weight]) =>
+    make("li", {}, source, " \u2194 ", make("strong", {}, target), " ", make("small", {}, weight.toFixed(2))))));
+  find("steps").replaceChildren(make("ol", {}, ...facts.steps.map(step => {
+    const item = make("li", {class: "step"});
+    const among = step.next.some(([token]) => token === step.token);
+    for (const [token, p] of among ? step.next : [...step.next, [step.token, step.p]]) {
+      const bar = make("div", {class: token === step.token ? "bar written" : "bar"}, make("span", {}, shown(token)),
+        make("span", {}, p.toFixed(3)));
+      bar.style.setProperty("--p", `${100 * p}%`);
+      item.append(bar);
+    }
+    return item;
+  })));
+  find("beams-section").hidden = !facts.beams.length;
+  if (facts.beams.length) showBeams();
+}
+
+function showBeams() {
+  const nodes = facts.beams.map(([token, parent, score, kept]) => ({token, parent, score, kept, children: [], depth: 1}));
+  const roots = [];
+  nodes.forEach(node => {
+    if (node.parent < 0) roots.push(node); else { nodes[node.parent].children.push(node); node.depth = nodes[node.parent].depth + 1; }
+  });
+  const widths = [];  // of each depth, by its longest token
+  nodes.forEach(node => { widths[node.depth] = Math.max(widths[node.depth] || 0, (shown(node.token).length + 6) * 8 + 26); });
+  const left = [0, 10];
+  for (let depth = 2; depth <= widths.length; depth++) left[depth] = left[depth - 1] + (widths[depth - 1] || 0);
+  let line = 0;
+  const place = node => {  // leaves one under the other, what has children beside the first of them
+    if (!node.children.length) node.y = 16 + 22 * line++;
+    else { node.children.forEach(place); node.y = node.children[0].y; }
+  };
+  roots.forEach(place);
+  const svg = draw("svg", {width: left[left.length - 1] + 20, height: 22 * line + 12, role: "img",
+    "aria-label": `Beam search: ${nodes.length} hypotheses; the best is ${facts.translation}`});
+  const texts = [];
+  for (const node of nodes) {
+    const x = left[node.depth];
+    for (const child of node.children) {
+      const end = left[child.depth] - 4, begin = x + (shown(node.token).length + 6) * 8;
+      svg.append(draw("path", {class: child.kept ? "kept" : "",
+        d: `M ${begin} ${node.y} C ${begin + 14} ${node.y} ${end - 14} ${child.y} ${end} ${child.y}`}));
+    }
+    texts.push(draw("text", {x, y: node.y + 4, class: node.kept ? "kept" : ""}, `${shown(node.token)} ${node.score.toFixed(2)}`));
+  }
+  svg.append(...texts);
+  find("beams").replaceChildren(svg);
+}
+
+// ---- what a person does
+
+function show() {
+  showKinds();
+  showOverview();
+  showHead();
+}
+
+find("words").addEventListener("change", event => { at.words = event.target.checked; at.query = at.key = 0; show(); });
+find("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.classList.contains("dark") ||
+    (!root.classList.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
+  root.classList.toggle("dark", !dark);
+  root.classList.toggle("light", dark);
+  show();
+});
+find("overview").addEventListener("keydown", event => {
+  const moves = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
+  if (!moves[event.key]) return;
+  event.preventDefault();
+  choose(at.layer + moves[event.key][0], at.head + moves[event.key][1], true);
+});
+find("large").addEventListener("keydown", event => {
+  const moves = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
+  if (!moves[event.key]) return;
+  event.preventDefault();
+  const [down, right] = moves[event.key];
+  tell(Math.max(0, Math.min(now.rows.length - 1, at.query + down)), Math.max(0, Math.min(now.keys.length - 1, at.key + right)));
+});
+find("large").addEventListener("mousemove", event => {
+  const box = event.target.getBoundingClientRect();
+  const key = Math.floor((event.clientX - box.left - now.left) / now.size);
+  const query = Math.floor((event.clientY - box.top - now.top) / now.size);
+  if (query >= 0 && key >= 0 && query < now.rows.length && key < now.keys.length) tell(query, key);
+});
+find("lines").addEventListener("mouseleave", () => highlight(-1));
+find("numbers").parentElement.addEventListener("toggle", event => { if (event.target.open) showNumbers(); });
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input[type=text]")) return;
+  if (event.key === "w") find("words").click();
+  else if (event.key === "t") find("theme").click();
+  else if (kinds[Number(event.key) - 1]) find("kinds").children[Number(event.key) - 1].click();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+if (kinds.length) show(); else find("overview-title").parentElement.hidden = find("head-title").parentElement.hidden = true;
+showRest();

@@ -1,0 +1,86 @@
+"""One page with every head, in one file that needs nothing else: no network, no server, no library.
+
+The data travels as JSON inside the page, the weights as bytes in base64. The script only ever sets text, never markup,
+and the page's own policy lets no other script run, so a sentence can say what it likes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transduce.inspect.words import words
+from transduce.models.folder import write_file
+
+if TYPE_CHECKING:
+    from transduce.inspect.trace import Trace
+
+KINDS = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "decoder-encoder attention"}
+ENOUGH = 400_000  # weights on a page up to which each gets two bytes; beyond, one
+
+
+def write(trace: Trace, path: Path) -> Path:
+    write_file(path, render(trace).encode())
+    return path
+
+
+def render(trace: Trace) -> str:
+    """The page as text."""
+    style, script, frame = (_part(name) for name in ("page.css", "page.js", "page.html"))
+    facts = json.dumps(_facts(trace), ensure_ascii=False, separators=(",", ":"))
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = {
+        "TITLE": html.escape(trace.text[:80]),
+        "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'",
+        "STYLE": style,
+        "FACTS": facts.replace("<", "\\u003c"),  # nothing in it can end the element that holds it
+        "SCRIPT": script,
+    }
+    for name, content in parts.items():
+        before, after = frame.split(f"@{name}@")
+        frame = before + content.replace("@", "&#64;" if name == "TITLE" else "@") + after
+    return frame
+
+
+def _part(name: str) -> str:
+    return files("transduce.inspect").joinpath(name).read_text(encoding="utf-8")
+
+
+def _facts(trace: Trace) -> dict:
+    """What the script reads."""
+    total = sum(trace.weights(kind).size for kind in trace.kinds())
+    kind_of_number, largest = (np.uint16, 65535) if total <= ENOUGH else (np.uint8, 255)
+    maps = {}
+    for kind in trace.kinds():
+        found, (queries, keys) = trace.weights(kind), trace.axes(kind)
+        packed = np.rint(found * largest).astype(kind_of_number).tobytes()
+        maps[kind] = {
+            "name": KINDS[kind],
+            "layers": found.shape[0],
+            "heads": found.shape[1],
+            "queries": queries,
+            "keys": keys,
+            "query_words": words(queries),
+            "key_words": words(keys),
+            "entropy": [[round(float(x), 3) for x in row] for row in trace.entropy(kind)],
+            "weights": base64.b64encode(packed).decode(),
+        }
+    return {
+        "text": trace.text,
+        "translation": trace.translation,
+        "largest": largest,
+        "maps": maps,
+        "alignment": [[target, source, round(weight, 3)] for target, source, weight in trace.alignment()],
+        "steps": [
+            {"token": token, "p": round(p, 4), "next": [[name, round(q, 4)] for name, q in best]}
+            for token, p, best in zip(trace.target, trace.probabilities, trace.next_tokens, strict=True)
+        ],
+        "beams": [[node.token, node.parent, round(node.score, 3), int(node.kept)] for node in trace.beams],
+    }

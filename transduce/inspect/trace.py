@@ -1,0 +1,205 @@
+"""What a model did with one sentence: every attention weight, the next words it thought of, the beams it followed."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from transduce.data.layout import lay_out
+from transduce.decoding.search import Beams, beam, length_penalty, log_probabilities
+from transduce.decoding.translator import Translator
+from transduce.errors import DataError
+from transduce.inspect import page, plots
+from transduce.inspect.page import KINDS
+from transduce.inspect.words import joined, merge, words
+from transduce.text.tokenizer import BEGIN, END, SPECIAL, Tokenizer, normalise
+
+BEST = 5  # next tokens shown at each step
+
+
+class Node(NamedTuple):
+    """A token of the beam tree: a hypothesis as far as it."""
+
+    token: str
+    parent: int  # place of the node before it; -1: the beginning
+    score: float  # log-probability by length penalty, as the search ranks
+    kept: bool  # part of the translation that was taken
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Named arrays of weights (layer, head, query, key); a kind of attention that a model has not is None.
+
+    Queries of the decoder are named by the token that is being written, its own keys by the tokens read so far.
+    """
+
+    text: str
+    translation: str
+    source: tuple[str, ...]  # tokens, the end among them
+    target: tuple[str, ...]  # tokens as they were written, the end among them
+    read: tuple[str, ...]  # what the decoder had read when it wrote each: target, shifted
+    encoder: np.ndarray | None
+    decoder: np.ndarray | None
+    cross: np.ndarray | None
+    next_tokens: tuple[tuple[tuple[str, float], ...], ...]  # the most probable ones at each step
+    probabilities: tuple[float, ...]  # of each token of the target
+    beams: tuple[Node, ...]  # empty where the target was given
+
+    def kinds(self) -> list[str]:
+        """The kinds of attention that there are."""
+        return [kind for kind in KINDS if getattr(self, kind) is not None]
+
+    def weights(self, kind: str) -> np.ndarray:
+        """(layers, heads, queries, keys)"""
+        if kind not in self.kinds():
+            raise DataError(f"this model has no {kind} attention; there is: {', '.join(self.kinds()) or 'none'}")
+        return getattr(self, kind)
+
+    def axes(self, kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of queries and keys."""
+        self.weights(kind)
+        return {
+            "encoder": (self.source, self.source),
+            "decoder": (self.target, self.read),
+            "cross": (self.target, self.source),
+        }[kind]
+
+    def head(self, kind: str, layer: int | None, head: int | None) -> np.ndarray:
+        """One map (queries, keys), counted from 1; None: the mean over them."""
+        found = self.weights(kind)
+        for name, number, size in (("layer", layer, found.shape[0]), ("head", head, found.shape[1])):
+            if number is not None and not 1 <= number <= size:
+                raise DataError(f"{name} {number} is not there: {KINDS[kind]} has {name}s 1 to {size}")
+        found = found.mean(0) if layer is None else found[layer - 1]
+        return found.mean(0) if head is None else found[head - 1]
+
+    def entropy(self, kind: str) -> np.ndarray:
+        """(layers, heads): how spread a head looks, in bits, the mean over its queries; 0 is one token only."""
+        p = self.weights(kind)
+        return -(p * np.log2(np.maximum(p, 1e-12))).sum(-1).mean(-1)
+
+    def merged(self) -> Trace:
+        """The same with subwords joined to words: summed over keys, the mean over queries."""
+        source, target, read = words(self.source), words(self.target), words(self.read)
+        first = [target.index(word) for word in range(max(target) + 1)]  # the token that each word begins with
+        return replace(
+            self,
+            source=joined(self.source, source),
+            target=joined(self.target, target),
+            read=joined(self.read, read),
+            encoder=None if self.encoder is None else merge(self.encoder, source, source),
+            decoder=None if self.decoder is None else merge(self.decoder, target, read),
+            cross=None if self.cross is None else merge(self.cross, target, source),
+            next_tokens=tuple(self.next_tokens[i] for i in first),
+            probabilities=tuple(self.probabilities[i] for i in first),
+        )
+
+    def alignment(self) -> list[tuple[str, str, float]]:
+        """Each word that was written, with the source word it looked at most (all heads together), and how much."""
+        whole = self.merged()
+        if whole.cross is None:
+            return []
+        mean = whole.head("cross", None, None)
+        ends = [i for i, token in enumerate(whole.source) if token in SPECIAL]
+        mean[:, ends] = 0.0  # the end of a sentence is where heads look that have nothing to say
+        rows = [i for i, token in enumerate(whole.target) if token not in SPECIAL]
+        return [(whole.target[i], whole.source[mean[i].argmax()], float(mean[i].max())) for i in rows]
+
+    def to_bertviz(self) -> dict[str, Any]:
+        """The arguments of bertviz' head_view and model_view."""
+
+        def layers(kind: str) -> list[torch.Tensor]:
+            return [torch.from_numpy(layer).unsqueeze(0) for layer in self.weights(kind)]
+
+        names = {"encoder_tokens": list(self.source), "decoder_tokens": list(self.target)}
+        return {**{f"{kind}_attention": layers(kind) for kind in self.kinds()}, **names}
+
+    def save(self, path: str | Path, kind: str = "cross", layer: int | None = None, head: int | None = None) -> Path:
+        """As a page of everything (.html), or one head, or the mean, as a picture (.png, .svg, .pdf)."""
+        path = Path(path)
+        if path.suffix == ".html":
+            return page.write(self, path)
+        return plots.attention(self, path, kind, layer, head)
+
+    def _repr_html_(self) -> str:
+        whole = html.escape(page.render(self), quote=True)
+        return f'<iframe srcdoc="{whole}" style="width:100%;height:900px;border:0" title="Attention"></iframe>'
+
+
+@torch.inference_mode()
+def trace(model: Translator, text: str, target: str | None = None) -> Trace:
+    """Translate `text`, or read `target` as its translation, and note everything on the way."""
+    source_ids = model.tokenizers.source.encode([normalise(text)])[0]
+    longest = model.settings.model.max_positions - 1
+    if not source_ids:
+        raise DataError("there is nothing to look at: the sentence is empty")
+    if len(source_ids) > longest:
+        raise DataError(f"the sentence has {len(source_ids)} tokens; this model reads at most {longest}")
+    nodes: tuple[Node, ...] = ()
+    if target is None:
+        target_ids, nodes = _follow_beams(model, source_ids)
+    else:
+        target_ids = model.tokenizers.target.encode([normalise(target)])[0]
+        if len(target_ids) > longest:
+            raise DataError(f"the target has {len(target_ids)} tokens; this model reads at most {longest}")
+    source = lay_out([[[*source_ids, END]]]).to(model.device)
+    target_in = lay_out([[[BEGIN, *target_ids]]]).to(model.device)
+    model.model.eval()
+    maps = model.model.attention(source, target_in)
+    found = log_probabilities(model.model(source, target_in))[0].exp()  # (T, vocabulary)
+    written = torch.tensor([*target_ids, END], device=found.device)
+    best, ids = found.topk(min(BEST, found.size(1)))
+    names = [_names(model.tokenizers.target, row) for row in ids.tolist()]
+    return Trace(
+        text=normalise(text),
+        translation=model.tokenizers.target.decode(target_ids),
+        source=_names(model.tokenizers.source, [*source_ids, END]),
+        target=_names(model.tokenizers.target, [*target_ids, END]),
+        read=_names(model.tokenizers.target, [BEGIN, *target_ids]),
+        encoder=_stacked(maps.encoder),
+        decoder=_stacked(maps.decoder),
+        cross=_stacked(maps.cross),
+        next_tokens=tuple(tuple(zip(row, p, strict=True)) for row, p in zip(names, best.tolist(), strict=True)),
+        probabilities=tuple(found.gather(1, written.unsqueeze(1)).squeeze(1).tolist()),
+        beams=nodes,
+    )
+
+
+def _stacked(layers: list[torch.Tensor]) -> np.ndarray | None:
+    return torch.cat(layers).float().cpu().numpy() if layers else None  # (layers, heads, T, S)
+
+
+def _names(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, ...]:
+    return tuple(SPECIAL[i] if i < len(SPECIAL) else tokenizer.pieces([i])[0] for i in ids)
+
+
+def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], tuple[Node, ...]]:
+    """The translation, and every hypothesis that was followed on the way to it, as a tree."""
+    alpha = model.search.length_penalty
+    seen: dict[tuple[int, ...], float] = {}
+
+    def watch(beams: Beams) -> None:
+        for row, scores in zip(beams.tokens.tolist(), beams.scores.tolist(), strict=True):
+            for tokens, total in zip(row, scores, strict=True):
+                if total > float("-inf"):
+                    seen[tuple(tokens)] = total / length_penalty(len(tokens), alpha)
+        for hypothesis in beams.finished[0]:
+            seen[(*hypothesis.tokens, END)] = hypothesis.score
+
+    source = lay_out([[[*source_ids, END]]]).to(model.device)
+    limit = min(len(source_ids) + model.search.extra + 1, model.settings.model.max_positions)
+    model.model.eval()
+    found = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0][0]
+    kept = (*found.tokens, END)
+    places: dict[tuple[int, ...], int] = {(): -1}
+    nodes: list[Node] = []
+    for tokens in sorted(seen, key=lambda tokens: (len(tokens), tokens != kept[: len(tokens)], -seen[tokens])):
+        places[tokens] = len(nodes)
+        name = _names(model.tokenizers.target, [tokens[-1]])[0]
+        nodes.append(Node(name, places[tokens[:-1]], seen[tokens], tokens == kept[: len(tokens)]))
+    return found.tokens[: model.settings.model.max_positions - 1], tuple(nodes)

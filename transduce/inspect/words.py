@@ -1,0 +1,39 @@
+"""Subwords joined to words: sums over keys, means over queries, so that rows still sum to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from transduce.text.tokenizer import SPECIAL
+
+
+def words(tokens: Sequence[str]) -> list[int]:
+    """Which word each token belongs to, counted from 0: a space begins one, so does a mark, and what follows it."""
+    found: list[int] = []
+    alone = True  # whether the token before stands alone
+    for token in tokens:
+        bare = token.removeprefix("▁")
+        stands_alone = token in SPECIAL or not any(c.isalnum() for c in bare)
+        starts = not found or alone or stands_alone or token.startswith("▁")
+        if found and token != "▁" and tokens[len(found) - 1] == "▁":
+            starts = False  # a space by itself belongs to what follows
+        found.append(found[-1] + starts if found else 0)
+        alone = stands_alone and token != "▁"
+    return found
+
+
+def joined(tokens: Sequence[str], group: list[int]) -> tuple[str, ...]:
+    """The words themselves."""
+    whole = [""] * (max(group, default=-1) + 1)
+    for token, word in zip(tokens, group, strict=True):
+        whole[word] += token.replace("▁", "")
+    return tuple(whole)
+
+
+def merge(maps: np.ndarray, queries: list[int], keys: list[int]) -> np.ndarray:
+    """(layers, heads, T, S) to words on both axes."""
+    q = np.eye(max(queries) + 1, dtype=maps.dtype)[queries]  # (T, words): which word a token is part of
+    k = np.eye(max(keys) + 1, dtype=maps.dtype)[keys]
+    return (q / q.sum(0)).T @ maps @ k
