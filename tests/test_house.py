@@ -18,6 +18,7 @@ FLOORS = [
     {"models", "data"},
     {"training", "decoding"},
     {"evaluate", "inspect"},
+    {"model"},
     {"tasks"},
     {"terminal"},
     {"cli"},

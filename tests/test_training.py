@@ -116,8 +116,8 @@ def test_it_learns_to_reverse(tmp_path: Path) -> None:
         training={"steps": 500, "validate_every": 500, "bleu_lines": 100},
     )
     outcome = fit(tmp_path / "r", ListCorpus(pairs[100:]), ListCorpus(pairs[:100]), settings)
-    assert outcome.bleu is not None
-    assert outcome.bleu > 95
+    assert outcome.score is not None
+    assert outcome.score > 95
 
 
 # ---- limits, best weights, averages
@@ -153,7 +153,7 @@ def test_the_best_weights_become_the_model(tmp_path: Path) -> None:
     records = metrics.read(tmp_path / "r/metrics.jsonl")
     best = min((r for r in records if r["kind"] == "valid"), key=lambda r: r["loss"])
     assert outcome.chosen == "best"
-    assert outcome.bleu is None
+    assert outcome.score is None
     chosen = (tmp_path / "r/model.safetensors").read_bytes()
     assert chosen == (tmp_path / "r/weights/best.safetensors").read_bytes()
     if best["step"] == 12:

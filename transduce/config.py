@@ -32,7 +32,9 @@ def setting(default: T, help: str) -> T:
 class ModelSettings:
     """The model; the defaults are the paper's base Transformer."""
 
-    kind: Literal["transformer", "rnn"] = setting("transformer", "what the model is made of")
+    kind: Literal["transformer", "rnn", "classifier"] = setting(
+        "transformer", "transformer; rnn; classifier: a Transformer's encoder that gives labels"
+    )
     score: Literal["scaled", "dot", "additive", "bilinear"] = setting("scaled", "how attention compares query and key")
     score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full")
     cell: Literal["gru", "lstm"] = setting("gru", "of an rnn")
@@ -72,6 +74,9 @@ class TextSettings:
     """From characters to token ids."""
 
     tokenizer: Literal["bpe", "unigram", "words", "characters"] = setting("bpe", "how text is cut into tokens")
+    target_tokenizer: Literal["same", "labels"] = setting(
+        "same", "same: as text.tokenizer; labels: a whole line of the target is one token"
+    )
     vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)")
     joint: bool = setting(True, "one vocabulary for both languages")
     lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
@@ -272,8 +277,16 @@ def check(settings: Settings) -> None:
         for name, value in flat(settings).items()
         if name in _NOT_NEGATIVE and value is not None and value < 0
     ]
-    if not wrong and m.kind == "transformer" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
+    if not wrong and m.kind != "rnn" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
         wrong.append(f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}")
+    if (m.kind == "classifier") != (t.target_tokenizer == "labels"):
+        wrong.append(
+            f"model.kind={m.kind} does not go with text.target_tokenizer={t.target_tokenizer}: classifiers write labels"
+        )
+    if t.target_tokenizer == "labels" and t.joint:
+        wrong.append("text.target_tokenizer=labels needs text.joint=false: labels are not words of the text")
+    if m.kind == "classifier" and (m.tie_output or m.tie_source):
+        wrong.append("model.kind=classifier needs model.tie_output=false and model.tie_source=false")
     if m.kind == "rnn" and m.bidirectional and m.d_model % 2:
         wrong.append(f"model.d_model={m.d_model} must be even for model.bidirectional=true, half for each direction")
     if m.kind == "rnn" and b.layout == "packed":
@@ -282,7 +295,7 @@ def check(settings: Settings) -> None:
         wrong.append("model.scale=projection needs model.kind=transformer; for an rnn it is embedding or none")
     if m.score_rank is not None and m.score != "bilinear":
         wrong.append(f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}")
-    if m.kind == "transformer" and m.positions == "sinusoid" and m.d_model % 2:
+    if m.kind != "rnn" and m.positions == "sinusoid" and m.d_model % 2:
         wrong.append(f"model.d_model={m.d_model} must be even for sin/cos positions")
     if m.tie_source and not t.joint:
         wrong.append("model.tie_source=true needs text.joint=true, one vocabulary for both languages")

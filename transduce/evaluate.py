@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,15 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Share of lines that are the reference to the letter."""
     _check(hypotheses, references)
     return sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)
+
+
+def macro_f1(found: Sequence[str], references: Sequence[str]) -> float:
+    """The mean over labels of 2 · right / (said + true), each label counting the same however rare it is."""
+    _check(found, references)
+    said, true = Counter(found), Counter(references)
+    right = Counter(f for f, r in zip(found, references, strict=True) if f == r)
+    labels = said.keys() | true.keys()
+    return sum(2 * right[label] / (said[label] + true[label]) for label in labels) / len(labels)
 
 
 def compare(

@@ -150,6 +150,31 @@ class TabFile:
             yield Pair(columns[0], columns[1])
 
 
+LABEL = "__label__"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """__label__NAME text, as fastText has it: the text is the source, the name the target."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def __iter__(self) -> Iterator[Pair]:
+        for number, line in enumerate(read_lines(self.path), 1):
+            label, _, text = line.strip().partition(" ")
+            if not label.startswith(LABEL) or label == LABEL:
+                raise DataError(
+                    f"{self.path}, line {number}: it does not begin with {LABEL}NAME; or give labels in --target"
+                )
+            if text.lstrip().startswith(LABEL):
+                raise DataError(f"{self.path}, line {number}: more than one label; a text has one here")
+            yield Pair(text.strip(), label.removeprefix(LABEL))
+
+
 @dataclass(frozen=True)
 class JsonLines:
     """{"source": ..., "target": ...} on each line."""
@@ -172,8 +197,8 @@ class JsonLines:
             yield pair
 
 
-def open_corpus(source: str, target: str | None) -> Corpus:
-    """The corpus that a user names by one or two files."""
+def open_corpus(source: str, target: str | None, labels: bool = False) -> Corpus:
+    """The corpus that a user names by one or two files; with `labels`, one file may carry them before its lines."""
     for path in (source, target):
         if path is not None and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
             raise DataError(f"{path} is a pipe, which can be read only once; write the text to a file first")
@@ -183,6 +208,8 @@ def open_corpus(source: str, target: str | None) -> Corpus:
             return TabFile(source)
         if bare.endswith(".jsonl"):
             return JsonLines(source)
+        if labels:
+            return Labelled(source)
         raise DataError(f"{source} holds one side only: give the other with --target, or use a .tsv or .jsonl file")
     return TwoFiles(source, target)
 

@@ -88,23 +88,24 @@ def learning_curve(run: Path, output: Path) -> Path:
     if not records:
         raise DataError(f"{path} is empty: nothing has been trained there yet")
     valid = [r for r in records if r["kind"] == "valid"]
-    with_bleu = [r for r in valid if r["bleu"] is not None]
+    measure = "accuracy" if any("accuracy" in r for r in valid) else "bleu"
+    scored = [r for r in valid if r[measure] is not None]
+    name = "accuracy (%)" if measure == "accuracy" else "BLEU"
 
     made = figure(9, 4, f"Learning curve of {run.name}")
-    loss, bleu = made.subplots(1, 2)
+    loss, score = made.subplots(1, 2)
     loss.plot([r["step"] for r in train], [r["loss"] for r in train], color=BLUE, label="training (smoothed labels)")
     loss.plot([r["step"] for r in valid], [r["loss"] for r in valid], "o-", color=ORANGE, label="validation")
     loss.set(xlabel="step", ylabel="loss (nats a token)", ylim=(0, None))
     loss.legend(frameon=False, loc="upper right")
-    bleu.plot(
-        [r["step"] for r in with_bleu], [r["bleu"] for r in with_bleu], "o-", color=GREEN, label="validation BLEU"
-    )
-    bleu.set(xlabel="step", ylabel="BLEU", ylim=(0, None), xlim=loss.get_xlim())
-    rate = bleu.twinx()
+    steps = [r["step"] for r in scored]
+    score.plot(steps, [r[measure] for r in scored], "o-", color=GREEN, label=f"validation {name}")
+    score.set(xlabel="step", ylabel=name, ylim=(0, None), xlim=loss.get_xlim())
+    rate = score.twinx()
     rate.plot([r["step"] for r in train], [r["rate"] for r in train], ":", color=BLUE, label="learning rate")
     rate.set(ylabel="learning rate", ylim=(0, None))
-    lines = [*bleu.get_lines(), *rate.get_lines()]
-    bleu.legend(
+    lines = [*score.get_lines(), *rate.get_lines()]
+    score.legend(
         lines,
         [str(line.get_label()) for line in lines],
         frameon=False,
@@ -112,6 +113,6 @@ def learning_curve(run: Path, output: Path) -> Path:
         bbox_to_anchor=(0, 1),
         ncols=2,
     )
-    for axis in (loss, bleu):
+    for axis in (loss, score):
         axis.grid(alpha=0.3)
     return save(made, output)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from transduce import config
 from transduce.config import Settings
 from transduce.errors import ModelError, UserError
-from transduce.models import recurrent, transformer
+from transduce.models import classifier, recurrent, transformer
 from transduce.models.seq2seq import Seq2Seq
 from transduce.text.tokenizer import Tokenizers
 
@@ -43,8 +43,8 @@ class Loaded(NamedTuple):
 
 def new_model(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
     """A new model for these vocabularies, random weights."""
-    build = {"transformer": transformer.build, "rnn": recurrent.build}[settings.model.kind]
-    return build(settings.model, tokenizers.source.size, tokenizers.target.size)
+    kinds = {"transformer": transformer.build, "rnn": recurrent.build, "classifier": classifier.build}
+    return kinds[settings.model.kind](settings.model, tokenizers.source.size, tokenizers.target.size)
 
 
 def load(folder: str | Path, device: str = "cpu", weights: str | None = None) -> Loaded:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
+from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
 from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
@@ -63,7 +64,34 @@ class TransformerState(NamedTuple):
         return self._replace(memory=[kv.select(sentences) for kv in self.memory])
 
 
-class Transformer(Seq2Seq):
+class WithEncoder(Seq2Seq):
+    """What reads its source by the encoder stack (the left half of figure 1)."""
+
+    def __init__(self, source: Embedding, encoder: list[EncoderLayer], encoder_norm: nn.Module) -> None:
+        super().__init__()
+        self.source = source
+        self.encoder = nn.ModuleList(encoder)
+        self.encoder_norm = encoder_norm
+
+    def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
+        x = self._embed(self.source, source)
+        may_look = self._may_look(source.segments, source.segments)
+        for layer in self.encoder:
+            x = layer(x, may_look, maps.encoder if maps else None)
+        return Memory(self.encoder_norm(x), source.segments)
+
+    def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
+        """Into the residual stream, which training may run in a lower precision."""
+        x = embedding(rows.tokens, rows.positions)
+        return x.to(self.stream) if self.training and self.stream else x
+
+    def _may_look(self, queries: Tensor, keys: Tensor, causal: bool = False) -> MayLook:
+        mask = same_sentence(queries, keys)
+        mask = mask & not_later(queries.size(1), queries.device) if causal else mask
+        return MayLook(mask, Segments(queries, keys, causal))
+
+
+class Transformer(WithEncoder):
     """Encoder and decoder stacks between two embeddings and one projection (figure 1)."""
 
     def __init__(
@@ -77,12 +105,9 @@ class Transformer(Seq2Seq):
         projection: Linear,
         projection_scale: float,
     ) -> None:
-        super().__init__()
-        self.source = source
+        super().__init__(source, encoder, encoder_norm)
         self.target = target
-        self.encoder = nn.ModuleList(encoder)
         self.decoder = nn.ModuleList(decoder)
-        self.encoder_norm = encoder_norm
         self.decoder_norm = decoder_norm
         self.projection = projection
         self.projection_scale = projection_scale
@@ -96,13 +121,6 @@ class Transformer(Seq2Seq):
         for layer, keys_values in zip(self.decoder, self._memory_keys_values(memory), strict=True):
             x, _ = layer(x, keys_values, may_look, may_look_memory, self_maps=self_maps, cross_maps=cross_maps)
         return self._leave(x)
-
-    def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
-        x = self._embed(self.source, source)
-        may_look = self._may_look(source.segments, source.segments)
-        for layer in self.encoder:
-            x = layer(x, may_look, maps.encoder if maps else None)
-        return Memory(self.encoder_norm(x), source.segments)
 
     def start(self, memory: Memory) -> TransformerState:
         return TransformerState([None] * len(self.decoder), self._memory_keys_values(memory), length=0)
@@ -121,28 +139,13 @@ class Transformer(Seq2Seq):
         """What each decoder layer looks at in the memory; it does not change from step to step."""
         return [cast(DecoderLayer, layer).cross_attention.keys_values(memory.states) for layer in self.decoder]
 
-    def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
-        """Into the residual stream, which training may run in a lower precision."""
-        x = embedding(rows.tokens, rows.positions)
-        return x.to(self.stream) if self.training and self.stream else x
-
-    def _may_look(self, queries: Tensor, keys: Tensor, causal: bool = False) -> MayLook:
-        mask = same_sentence(queries, keys)
-        mask = mask & not_later(queries.size(1), queries.device) if causal else mask
-        return MayLook(mask, Segments(queries, keys, causal))
-
     def _leave(self, x: Tensor) -> Tensor:
         """Out of the residual stream, ready for the vocabulary."""
         return self.decoder_norm(x) * self.projection_scale
 
 
-def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Transformer:
-    """A freshly initialised Transformer; the only place where settings become numbers."""
-    norm_before = m.norm == "before"
-    final_norm = norm_before if m.final_norm is None else m.final_norm
-    residual_dropout = m.dropout if m.residual_dropout is None else m.residual_dropout
-    embedding_dropout = m.dropout if m.embedding_dropout is None else m.embedding_dropout
-    sizes = LayerSizes(
+def layer_sizes(m: ModelSettings) -> LayerSizes:
+    return LayerSizes(
         d_model=m.d_model,
         d_ff=m.d_ff,
         heads=m.heads,
@@ -150,24 +153,49 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
         d_v=m.d_v or m.d_model // m.heads,
         attention_bias=m.attention_bias,
         activation=m.activation,
-        norm_before=norm_before,
+        norm_before=m.norm == "before",
         eps=m.eps,
-        residual_dropout=residual_dropout,
+        residual_dropout=m.dropout if m.residual_dropout is None else m.residual_dropout,
         attention_dropout=m.attention_dropout,
         feed_forward_dropout=m.feed_forward_dropout,
         score=m.score,
         score_rank=m.score_rank,
     )
 
-    def norm(wanted: bool) -> nn.Module:
-        return LayerNorm(m.d_model, m.eps) if wanted else nn.Identity()
 
-    def embedding(tokens: nn.Embedding) -> Embedding:
-        table = {"sinusoid": SinusoidPositions, "learned": LearnedPositions}[m.positions]
-        scale = math.sqrt(m.d_model) if m.scale == "embedding" else 1.0
-        positions, final = table(m.max_positions, m.d_model), norm(m.embedding_norm)
-        return Embedding(tokens, positions, scale, final, embedding_dropout, m.token_dropout)
+def final_norm(m: ModelSettings) -> nn.Module:
+    """At the end of a stack."""
+    wanted = m.norm == "before" if m.final_norm is None else m.final_norm
+    return LayerNorm(m.d_model, m.eps) if wanted else nn.Identity()
 
+
+def embedding(m: ModelSettings, tokens: nn.Embedding) -> Embedding:
+    table = {"sinusoid": SinusoidPositions, "learned": LearnedPositions}[m.positions]
+    return Embedding(
+        tokens,
+        positions=table(m.max_positions, m.d_model),
+        scale=math.sqrt(m.d_model) if m.scale == "embedding" else 1.0,
+        norm=LayerNorm(m.d_model, m.eps) if m.embedding_norm else nn.Identity(),
+        dropout=m.dropout if m.embedding_dropout is None else m.embedding_dropout,
+        token_dropout=m.token_dropout,
+    )
+
+
+def initialise(model: nn.Module) -> None:
+    """Xavier for every matrix, zero for every bias."""
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2:  # the scores' weights, three-dimensional, are a matrix a head and are Xavier already
+            nn.init.xavier_uniform_(weight)
+        elif name.endswith("bias"):
+            nn.init.zeros_(weight)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.calm()
+
+
+def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Transformer:
+    """A freshly initialised Transformer; the only place where settings become numbers."""
+    sizes = layer_sizes(m)
     target_tokens = nn.Embedding(target_vocabulary, m.d_model)
     source_tokens = target_tokens if m.tie_source else nn.Embedding(source_vocabulary, m.d_model)
     projection = Linear(m.d_model, target_vocabulary, bias=m.output_bias)
@@ -177,18 +205,14 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
     # just enough to train in half the memory of torch.nn.Transformer, and each such layer costs half a percent of time.
     decoder = [DecoderLayer(sizes, again=i == 0) for i in range(m.decoder_layers or m.layers)]
     model = Transformer(
-        source=embedding(source_tokens),
-        target=embedding(target_tokens),
+        source=embedding(m, source_tokens),
+        target=embedding(m, target_tokens),
         encoder=[EncoderLayer(sizes) for _ in range(m.layers)],
         decoder=decoder,
-        encoder_norm=norm(final_norm),
-        decoder_norm=norm(final_norm),
+        encoder_norm=final_norm(m),
+        decoder_norm=final_norm(m),
         projection=projection,
         projection_scale=m.d_model**-0.5 if m.scale == "projection" else 1.0,
     )
-    for name, weight in model.named_parameters():
-        if weight.dim() == 2:  # the scores' weights, three-dimensional, are a matrix a head and are Xavier already
-            nn.init.xavier_uniform_(weight)
-        elif name.endswith("bias"):
-            nn.init.zeros_(weight)
+    initialise(model)
     return model

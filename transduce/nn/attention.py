@@ -138,6 +138,12 @@ class MultiHeadAttention(nn.Module):
         self.output = Linear(heads * d_v, d_model, bias=bias)  # W_O
         self.score = make_score(score, d_k, d_k, heads, rank)
 
+    @torch.no_grad()
+    def calm(self) -> None:
+        """For fresh weights: where nothing scales the scores, begin with queries that are smaller by √d_k."""
+        if self.score.begins_large:
+            self.query.weight.mul_(self.d_k**-0.5)
+
     def forward(
         self, x: Tensor, context: KeysValues, may_look: MayLook | None, maps: list[Tensor] | None = None
     ) -> Tensor:

@@ -37,10 +37,13 @@ class Score(nn.Module):
 
     is_product = True
     is_scaled_dot = False  # of queries and keys as they are: what our kernel computes
+    begins_large = False  # too large for a softmax, between random vectors of many dimensions
 
 
 class Dot(Score):
     """s(x, q) = xᵀ q"""
+
+    begins_large = True
 
     def product(self, q: Tensor, k: Tensor) -> Product:
         return Product(q, k, 1.0)
@@ -56,11 +59,17 @@ class ScaledDot(Score):
 
 
 class Bilinear(Score):
-    """s(x, q) = xᵀ W q; with a rank, W = UᵀV and s(x, q) = (U x)ᵀ (V q), which need not be symmetric."""
+    """s(x, q) = xᵀ W q; with a rank, W = UᵀV and s(x, q) = (U x)ᵀ (V q), which need not be symmetric.
+
+    W begins as I / √D, the scaled dot, and finds its own way from there: a random one saturates the softmax.
+    """
 
     def __init__(self, d_k: int, d_q: int, heads: int | None = None, rank: int | None = None) -> None:
         super().__init__()
         self.W = _weight(heads, d_k, d_q) if rank is None else None
+        if self.W is not None:
+            with torch.no_grad():
+                self.W.copy_(torch.eye(d_k, d_q) / math.sqrt(d_q))
         self.U = None if rank is None else _weight(heads, rank, d_k)
         self.V = None if rank is None else _weight(heads, rank, d_q)
 

@@ -53,7 +53,8 @@ class Task:
 
         def files(folder: str, name: str) -> Corpus:
             ends = [f"{data / folder / name}.{language}" for language in (self.source, self.target)]
-            return open_corpus(*(f"{end}.gz" if Path(f"{end}.gz").exists() else end for end in ends))
+            source, target = (f"{end}.gz" if Path(f"{end}.gz").exists() else end for end in ends)
+            return open_corpus(source, target)
 
         return [Joined([files(folder, names[i]) for folder, *names in self.parts]) for i in range(3)]
 
@@ -195,7 +196,7 @@ def _one(task: Task, data: Path, run: Path, settings: configuration.Settings, re
         "seed": settings.training.seed,
         "scores": scores,
         "signatures": signatures,
-        "validation BLEU": outcome.bleu,
+        "validation BLEU": outcome.score,
         f"validation BLEU lower-cased, beam {max(BEAMS)}": validated,
         "chosen weights": outcome.chosen,
         "chosen length penalty": penalty,

@@ -15,7 +15,7 @@ def evaluate(
     model: Path,
     *,
     source: str,
-    reference: str,
+    reference: str | None = None,
     against: Path | None = None,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -26,7 +26,7 @@ def evaluate(
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> dict[str, Any]:
-    """Score a model's translations by BLEU, chrF and TER, with signatures; JSON on standard output.
+    """Score a model: BLEU, chrF and TER of translations, with signatures; accuracy and macro-F1 of labels. JSON.
 
     Example: transduce evaluate runs/mine --source test.de --reference test.en
 
@@ -37,7 +37,7 @@ def evaluate(
     source
         Text to translate.
     reference
-        Its translation, line by line.
+        Its translation, or its labels, line by line; not needed where one file holds both.
     against
         Another model folder, or a file of translations, for a paired bootstrap test.
     beam
@@ -54,10 +54,12 @@ def evaluate(
         best, last or averaged instead of the ones that training chose.
     """
     from transduce import evaluate as scores
-    from transduce.data.corpus import TwoFiles, read_lines
+    from transduce.data.corpus import open_corpus, read_lines
     from transduce.decoding.translator import Translator
 
-    pairs = list(TwoFiles(source, reference))
+    stored = config.compose(config.read(model / "config.yaml") if (model / "config.yaml").exists() else {})
+    labels = stored.text.target_tokenizer == "labels"
+    pairs = list(open_corpus(source, reference, labels))
     references = [pair.target for pair in pairs]
 
     search = search_settings(settings, beam=beam, length_penalty=length_penalty)
@@ -69,11 +71,13 @@ def evaluate(
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
             return [t.text for t in translator.stream((pair.source for pair in pairs), progress=bar)]
 
-    stored = config.compose(config.read(model / "config.yaml") if (model / "config.yaml").exists() else {})
     tokenize, lowercase = tokenize or stored.training.bleu_tokenizer, stored.text.lowercase
     scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
     ours = translations(model, weights)
     result: dict[str, Any] = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs)}
+    if labels:
+        accuracy, f1 = scores.exact_match(ours, references), scores.macro_f1(ours, references)
+        return {**result, "scores": {"accuracy": round(accuracy, 4), "macro_f1": round(f1, 4)}}
     result["scores"] = {
         name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize, lowercase).items()
     }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from transduce import config as configuration
 from transduce.config import Overrides, Settings
@@ -19,10 +18,15 @@ if TYPE_CHECKING:
     from transduce.data.store import Store
     from transduce.models.seq2seq import Seq2Seq
     from transduce.text.tokenizer import Tokenizers
-    from transduce.training.trainer import Outcome
+    from transduce.training.trainer import Measure, Outcome
 
 # Files may lie elsewhere when a run goes on; that they hold the same text is checked by its hash.
 MAY_MOVE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
+CLASSIFY: Overrides = {
+    "model": {"kind": "classifier", "tie_output": False, "tie_source": False, "output_bias": True},
+    "text": {"joint": False, "target_tokenizer": "labels"},
+    "training": {"label_smoothing": 0.0},
+}
 ENOUGH_FOR_VOCABULARY = 250_000  # pairs, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
 
 
@@ -33,13 +37,14 @@ def train(
     target: str | None = None,
     valid_source: str | None = None,
     valid_target: str | None = None,
+    task: Literal["translate", "classify"] = "translate",
     preset: str | None = None,
     config: Path | None = None,
     device: str | None = None,
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> None:
-    """Train a translator, or go on with a run that exists.
+    """Train a translator or a classifier, or go on with a run that exists.
 
     Example: transduce train runs/mine --source a.de --target a.en --model.layers 4
 
@@ -59,6 +64,9 @@ def train(
         Validation text; without it, some training pairs are set aside.
     valid_target
         Its translation.
+    task
+        translate: from text to text. classify: from text to labels, which are the lines of --target; or without it the
+        __label__NAME that each line of --source begins with.
     preset
         Starting point (see: transduce presets); tiny for the bundled corpus and small for other text if not given.
     config
@@ -71,6 +79,11 @@ def train(
     flags.setdefault("data", {}).update({key: value for key, value in files.items() if value is not None})
     if device is not None:
         flags.setdefault("training", {})["device"] = device
+    if task == "classify":
+        if source is None and not _started(run):
+            raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
+        for section, keys in CLASSIFY.items():
+            flags[section] = {**keys, **flags.get(section, {})}
     resolved = resolve(run, preset, config, flags)
     training, validation = _corpora(resolved, report)
     fit(run, training, validation, resolved, report)
@@ -138,8 +151,8 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     torch.manual_seed(settings.training.seed)
     model = folder.new_model(settings, tokenizers)
     report.say(f"model of {sum(weight.numel() for weight in model.parameters()):,} weights on {device}")
-    decode_bleu = _validation_bleu(validation, tokenizers, settings, device)
-    trainer = Trainer(run, model, settings, batches, valid_batches, decode_bleu, device, report)
+    measure = _measure(validation, tokenizers, settings, device)
+    trainer = Trainer(run, model, settings, batches, valid_batches, measure, device, report)
     report.say(_limits(settings))
     try:
         outcome = trainer.run()
@@ -148,9 +161,9 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
             learning_curve(run, run / "curve.png")
         except UserError as error:
             report.warn(str(error))  # a picture is not worth a run
-    bleu = "" if outcome.bleu is None else f", validation BLEU {outcome.bleu:.1f}"
+    score = "" if outcome.score is None or measure is None else f", validation {measure.name} {outcome.score:.1f}"
     report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
-    report.say(f"the {outcome.chosen} weights are the model in {run}{bleu}; learning curve: {run / 'curve.png'}")
+    report.say(f"the {outcome.chosen} weights are the model in {run}{score}; learning curve: {run / 'curve.png'}")
     return outcome
 
 
@@ -163,7 +176,7 @@ def _layout(run: Path, settings: Settings, device: str) -> Any:
     found, _ = latest(run / "training")
     if found is not None:
         return standing_of(found).layout
-    packs = settings.model.kind == "transformer" and not settings.text.sampling
+    packs = settings.model.kind != "rnn" and not settings.text.sampling
     return "packed" if device == "cuda" and packs else "buckets"
 
 
@@ -193,8 +206,9 @@ def _corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]
         return ListCorpus(splits[0], "the bundled training text"), ListCorpus(splits[1], "the bundled validation text")
     if d.valid_target and not d.valid_source:
         raise SettingsError("--valid-target is given without --valid-source")
-    validation = open_corpus(d.valid_source, d.valid_target) if d.valid_source else None
-    return open_corpus(d.source, d.target), validation
+    labels = settings.text.target_tokenizer == "labels"
+    validation = open_corpus(d.valid_source, d.valid_target, labels) if d.valid_source else None
+    return open_corpus(d.source, d.target, labels), validation
 
 
 def _tokenizers(run: Path, training: Corpus, pairs: int, settings: Settings, report: Report) -> Tokenizers:
@@ -227,24 +241,24 @@ def _store(run: Path, text: Corpus, tokenizers: Tokenizers, settings: Settings, 
     return built
 
 
-def _validation_bleu(
-    validation: Corpus | None, tokenizers: Tokenizers, settings: Settings, device: str
-) -> Callable[[Seq2Seq], float] | None:
-    """A function that decodes validation text greedily and gives its BLEU."""
+def _measure(validation: Corpus | None, tokenizers: Tokenizers, settings: Settings, device: str) -> Measure | None:
+    """Decodes validation text greedily: BLEU of translations, accuracy of labels."""
     from transduce.decoding.translator import Translator
-    from transduce.evaluate import bleu, metrics
+    from transduce.evaluate import bleu, exact_match, metrics
     from transduce.models.folder import Loaded
+    from transduce.training.trainer import Measure
 
     tokenize, lines = settings.training.bleu_tokenizer, settings.training.bleu_lines
     metrics(tokenize)  # complain now, not after an hour
     if validation is None or lines == 0:
         return None
     pairs = [pair for _, pair in zip(range(lines), validation, strict=False)]
-    lowercase = settings.text.lowercase
+    references = [pair.target for pair in pairs]
 
-    def decode_bleu(model: Seq2Seq) -> float:
+    def decode(model: Seq2Seq) -> list[str]:
         translator = Translator(Loaded(model, tokenizers, settings), device).with_search(beam=1)
-        found = translator.translate([pair.source for pair in pairs])
-        return bleu([t.text for t in found], [pair.target for pair in pairs], tokenize, lowercase)
+        return [found.text for found in translator.translate([pair.source for pair in pairs])]
 
-    return decode_bleu
+    if settings.text.target_tokenizer == "labels":
+        return Measure("accuracy", lambda model: 100 * exact_match(decode(model), references))
+    return Measure("BLEU", lambda model: bleu(decode(model), references, tokenize, settings.text.lowercase))

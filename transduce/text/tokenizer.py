@@ -175,11 +175,34 @@ class CharacterTokenizer(ListTokenizer):
         return list(text)
 
 
-_KINDS: dict[str, type[SubwordTokenizer] | type[ListTokenizer]] = {
+class LabelTokenizer(ListTokenizer):
+    """A whole line is one token: the label of a text."""
+
+    @classmethod
+    def train(cls, texts: Iterable[str], settings: TextSettings) -> LabelTokenizer:
+        labels = sorted(set(texts))
+        if len(labels) > settings.vocabulary:
+            raise SettingsError(
+                f"the target has {len(labels):,} different labels, more than text.vocabulary={settings.vocabulary}; "
+                f"is it a file of labels, one a line?"
+            )
+        return cls("\n".join([*SPECIAL, *labels]).encode())
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        return [text] if text else []
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return ["▁" + self._pieces[i] for i in ids]
+
+
+Kind = type[SubwordTokenizer] | type[ListTokenizer]
+_KINDS: dict[str, Kind] = {
     "bpe": SubwordTokenizer,
     "unigram": SubwordTokenizer,
     "words": WordTokenizer,
     "characters": CharacterTokenizer,
+    "labels": LabelTokenizer,
 }
 
 
@@ -227,27 +250,30 @@ class Tokenizers:
     @classmethod
     def train(cls, pairs: Iterable[tuple[str, str]], settings: TextSettings) -> Tokenizers:
         """From pairs of normalised text, which may be read more than once."""
-        kind = _KINDS[settings.tokenizer]
+        of_source, of_target = _kinds(settings)
         if settings.lowercase:
             pairs = LowercasedPairs(pairs)
         if settings.joint:
-            both = kind.train((text for pair in pairs for text in pair), settings)
+            both = of_source.train((text for pair in pairs for text in pair), settings)
             return cls(both, both, settings)
-        return cls(kind.train((s for s, _ in pairs), settings), kind.train((t for _, t in pairs), settings), settings)
+        source = of_source.train((source for source, _ in pairs), settings)
+        return cls(source, of_target.train((target for _, target in pairs), settings), settings)
 
     def files(self) -> dict[str, bytes]:
         """File names and contents for the model folder."""
-        suffix = _KINDS[self.settings.tokenizer].suffix
+        of_source, of_target = _kinds(self.settings)
         if self.settings.joint:
-            return {f"tokenizer{suffix}": self.source.to_bytes()}
-        return {f"source{suffix}": self.source.to_bytes(), f"target{suffix}": self.target.to_bytes()}
+            return {f"tokenizer{of_source.suffix}": self.source.to_bytes()}
+        return {
+            f"source{of_source.suffix}": self.source.to_bytes(),
+            f"target{of_target.suffix}": self.target.to_bytes(),
+        }
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], settings: TextSettings) -> Tokenizers:
         """What `files` gave, put together again."""
-        kind = _KINDS[settings.tokenizer]
         names = ["tokenizer"] if settings.joint else ["source", "target"]
-        sides = [kind(files[name + kind.suffix]) for name in names]
+        sides = [kind(files[name + kind.suffix]) for name, kind in zip(names, _kinds(settings), strict=False)]
         return cls(sides[0], sides[-1], settings)
 
     @classmethod
@@ -259,6 +285,12 @@ class Tokenizers:
             return cls.from_files(files, settings)
         except (OSError, KeyError, RuntimeError, UnicodeDecodeError) as error:
             raise ModelError(f"the tokenizer in {folder} is missing or damaged") from error
+
+
+def _kinds(settings: TextSettings) -> tuple[Kind, Kind]:
+    """Of source and target."""
+    source = _KINDS[settings.tokenizer]
+    return source, source if settings.target_tokenizer == "same" else _KINDS[settings.target_tokenizer]
 
 
 def _explain(message: str, settings: TextSettings) -> SettingsError:

@@ -49,7 +49,7 @@ class Standing:
     data: str = ""  # name of the token store: the text that is trained on
     layout: str = "buckets"  # of its batches, by which `batch` counts
     best_loss: float | None = None
-    best_bleu: float | None = None
+    best_score: float | None = None
     since_best: int = 0  # validations without a better one
 
 

@@ -41,27 +41,34 @@ class Update(NamedTuple):
     gradient: Tensor  # norm before clipping
 
 
+class Measure(NamedTuple):
+    """What is decoded from validation text and counted, in percent."""
+
+    name: str  # BLEU, or accuracy
+    of: Callable[[Seq2Seq], float]
+
+
 class Validation(NamedTuple):
     """How good the weights are on held-out text."""
 
     loss: float  # nats a token, no smoothing
-    bleu: float | None  # None: no text is decoded
+    score: float | None  # by the measure; None: no text is decoded
 
     def better_than(self, other: Validation | None) -> bool:
-        """By BLEU where both have it, by loss where BLEU is equal or missing."""
+        """By score where both have one, by loss where it is equal or missing."""
         if other is None:
             return True
-        if self.bleu is None or other.bleu is None or self.bleu == other.bleu:
+        if self.score is None or other.score is None or self.score == other.score:
             return self.loss < other.loss
-        return self.bleu > other.bleu
+        return self.score > other.score
 
     @property
     def perplexity(self) -> float:
         return math.exp(min(self.loss, 99))
 
-    def __str__(self) -> str:
-        bleu = "" if self.bleu is None else f", BLEU {self.bleu:.1f}"
-        return f"loss {self.loss:.3f}, perplexity {self.perplexity:.2f}{bleu}"
+    def told(self, measure: Measure | None) -> str:
+        score = "" if self.score is None or measure is None else f", {measure.name} {self.score:.1f}"
+        return f"loss {self.loss:.3f}, perplexity {self.perplexity:.2f}{score}"
 
 
 @dataclass(frozen=True)
@@ -72,12 +79,12 @@ class Outcome:
     seconds: float
     reason: str
     chosen: str  # best, averaged or last: the weights in model.safetensors
-    bleu: float | None
+    score: float | None  # of the validation, by the measure
     target_tokens: int  # trained on
 
 
 class Trainer:
-    """Trains a model in a run folder. `decode_bleu` translates validation text and gives its BLEU."""
+    """Trains a model in a run folder. `measure` translates validation text and scores it."""
 
     def __init__(
         self,
@@ -86,7 +93,7 @@ class Trainer:
         settings: Settings,
         train: Batches,
         valid: Batches | None,
-        decode_bleu: Callable[[Seq2Seq], float] | None,
+        measure: Measure | None,
         device: str,
         report: Report = SILENT,
     ) -> None:
@@ -95,7 +102,7 @@ class Trainer:
         self.settings = settings
         self.train_batches = train
         self.valid_batches = valid
-        self.decode_bleu = decode_bleu
+        self.measure = measure
         self.device = device
         self.report = report
         self.flat = FlatWeights(self.model)
@@ -167,7 +174,7 @@ class Trainer:
             loss = cross_entropy(self.model(batch.source, batch.target_in), batch.target_out)
             total += float(loss.total)
             count += int(loss.tokens)
-        return Validation(total / count, self.decode_bleu(self.model) if self.decode_bleu else None)
+        return Validation(total / count, self.measure.of(self.model) if self.measure else None)
 
     # ---- its chapters ------------------------------------------------------------------------------------------
 
@@ -240,17 +247,18 @@ class Trainer:
             better = result.better_than(self._best())
             at.since_best = 0 if better else at.since_best + 1
             if better:
-                at.best_loss, at.best_bleu = result.loss, result.bleu
+                at.best_loss, at.best_score = result.loss, result.score
                 self._save_weights("best", weights, use=True)
-            self.report.say(f"step {at.step:,}: validation {result}{' (best so far)' if better else ''}")
-            self._log("valid", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
+            told = f"{result.told(self.measure)}{' (best so far)' if better else ''}"
+            self.report.say(f"step {at.step:,}: validation {told}")
+            self._log_validation("valid", result)
         self._save()
         other = tensor_bytes(weights) if trains_other_weights(self.optimizer) else None
         checkpoint.keep_for_average(self.run_folder / "training", at.step, t.average, other)
 
     def _best(self) -> Validation | None:
         at = self.standing
-        return None if at.best_loss is None else Validation(at.best_loss, at.best_bleu)
+        return None if at.best_loss is None else Validation(at.best_loss, at.best_score)
 
     def _save(self) -> None:
         self._look()
@@ -281,13 +289,13 @@ class Trainer:
             better = result is not None and result.better_than(best)
             self._save_weights("averaged", mean)
             if result is not None:
-                self._log("averaged", loss=result.loss, perplexity=result.perplexity, bleu=result.bleu)
-                self.report.say(f"average of the last checkpoints: validation {result}")
+                self._log_validation("averaged", result)
+                self.report.say(f"average of the last checkpoints: validation {result.told(self.measure)}")
                 chosen, best = ("averaged", result) if better else (chosen, best)
         used = self.run_folder / "weights" / f"{chosen}.safetensors"
         write_folder(self.run_folder, {MODEL: used.read_bytes()})
         at = self.standing
-        return Outcome(at.step, self._seconds(), reason, chosen, best.bleu if best else None, at.target_tokens)
+        return Outcome(at.step, self._seconds(), reason, chosen, best.score if best else None, at.target_tokens)
 
     def _save_weights(self, name: str, weights: dict[str, Tensor], use: bool = False) -> None:
         """As RUN/weights/name, and if wanted as the model that is used."""
@@ -336,6 +344,10 @@ class Trainer:
 
     def _log(self, kind: str, **numbers: float | None) -> None:
         self.metrics.write(kind, self.standing.step, self._seconds(), **numbers)
+
+    def _log_validation(self, kind: str, result: Validation) -> None:
+        score = {(self.measure.name if self.measure else "BLEU").lower(): result.score}
+        self._log(kind, loss=result.loss, perplexity=result.perplexity, **score)
 
     def _share_done(self) -> float:
         """Of the limit that is nearest."""

@@ -1,0 +1,76 @@
+"""Classification: an encoder, its states averaged, a linear layer over the labels.
+
+It answers the same four verbs as a translator, because a label is a target of one token: BEGIN is followed by the
+label, the label by END. So training, search (the n best labels), scoring and inspection work unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from transduce.config import ModelSettings
+from transduce.models.seq2seq import AttentionMaps, Memory, State
+from transduce.models.transformer import Embedding, WithEncoder, embedding, final_norm, initialise, layer_sizes
+from transduce.nn.layers import EncoderLayer
+from transduce.nn.masks import same_sentence
+from transduce.nn.precision import Linear
+from transduce.nn.rows import Rows
+
+
+class ClassifierState(NamedTuple):
+    """Whether the label has been written."""
+
+    written: bool
+
+    def reorder(self, rows: Tensor) -> ClassifierState:
+        return self
+
+    def keep(self, sentences: Tensor) -> ClassifierState:
+        return self
+
+
+class Classifier(WithEncoder):
+    """The left half of figure 1, pooled."""
+
+    def __init__(
+        self, source: Embedding, encoder: list[EncoderLayer], encoder_norm: nn.Module, projection: Linear
+    ) -> None:
+        super().__init__(source, encoder, encoder_norm)
+        self.projection = projection
+        self.end = nn.Parameter(torch.zeros(projection.in_features))  # stands where END is to be written
+
+    def states(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
+        memory = self.encode(source, maps)
+        pooled = mean_of(memory, target_in.segments)
+        return torch.where((target_in.positions == 0).unsqueeze(-1), pooled, self.end.to(pooled.dtype))
+
+    def start(self, memory: Memory) -> ClassifierState:
+        return ClassifierState(written=False)
+
+    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, ClassifierState]:
+        assert isinstance(state, ClassifierState)
+        rows = memory.states.size(0)
+        pooled = mean_of(memory, torch.ones(rows, 1, dtype=torch.long, device=tokens.device)).squeeze(1)
+        x = self.end.expand_as(pooled) if state.written else pooled
+        return self.projection(x.repeat_interleave(tokens.size(0) // rows, 0)), ClassifierState(written=True)
+
+
+def mean_of(memory: Memory, segments: Tensor) -> Tensor:
+    """For each slot (R, T) the mean of the encoder's states of the same sentence."""
+    share = same_sentence(segments, memory.segments).squeeze(1).to(memory.states.dtype)  # (R, T, S)
+    return share @ memory.states / share.sum(-1, keepdim=True).clamp(min=1)
+
+
+def build(m: ModelSettings, source_vocabulary: int, labels: int) -> Classifier:
+    """A freshly initialised one."""
+    model = Classifier(
+        source=embedding(m, nn.Embedding(source_vocabulary, m.d_model)),
+        encoder=[EncoderLayer(layer_sizes(m)) for _ in range(m.layers)],
+        encoder_norm=final_norm(m),
+        projection=Linear(m.d_model, labels, bias=m.output_bias),
+    )
+    initialise(model)
+    return model
