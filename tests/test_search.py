@@ -107,7 +107,7 @@ def test_n_best_are_distinct_and_sorted() -> None:
 
 
 def test_the_penalty_prefers_longer_targets() -> None:
-    model = sharp_model(1)
+    model = sharp_model(5)
     with torch.no_grad():
         model.projection.bias[END] = -1.0
     short = beam(model, source_rows(*SENTENCES), LIMITS, 8, 0.0)
