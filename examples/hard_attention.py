@@ -27,7 +27,7 @@ def sentences(count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Copier(nn.Module):
-    """A query that is learned, keys that show word and mark, values that show the word, and a guess from what it saw."""
+    """A learned query, keys that show word and mark, values that show the word, and a guess from what was seen."""
 
     def __init__(self) -> None:
         super().__init__()

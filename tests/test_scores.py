@@ -145,7 +145,9 @@ def test_every_score_works_in_the_transformer(name: str, rank: int | None) -> No
     maps = model.attention(source, target)
     torch.testing.assert_close(maps.cross[0].sum(-1), torch.ones(2, 3, 3))
     logits.sum().backward()
-    assert all(weight.grad is not None and weight.grad.any() for name, weight in model.named_parameters() if ".score." in name)
+    assert all(
+        weight.grad is not None and weight.grad.any() for name, weight in model.named_parameters() if ".score." in name
+    )
 
 
 def test_dot_products_begin_calm() -> None:
@@ -156,7 +158,9 @@ def test_dot_products_begin_calm() -> None:
 
 
 def test_settings_of_scores_are_checked() -> None:
-    with pytest.raises(SettingsError, match=r"model.score=dots must be one of scaled, dot, additive, bilinear, did you"):
+    with pytest.raises(
+        SettingsError, match=r"model.score=dots must be one of scaled, dot, additive, bilinear, did you"
+    ):
         compose({"model": {"score": "dots"}})
     with pytest.raises(SettingsError, match=r"model.score_rank=4 needs model.score=bilinear, not scaled"):
         compose({"model": {"score_rank": 4}})

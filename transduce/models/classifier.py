@@ -18,6 +18,7 @@ from transduce.nn.layers import EncoderLayer
 from transduce.nn.masks import same_sentence
 from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
+from transduce.text.tokenizer import END
 
 
 class ClassifierState(NamedTuple):
@@ -54,8 +55,11 @@ class Classifier(WithEncoder):
         assert isinstance(state, ClassifierState)
         rows = memory.states.size(0)
         pooled = mean_of(memory, torch.ones(rows, 1, dtype=torch.long, device=tokens.device)).squeeze(1)
-        x = self.end.expand_as(pooled) if state.written else pooled
-        return self.projection(x.repeat_interleave(tokens.size(0) // rows, 0)), ClassifierState(written=True)
+        logits = self.projection(pooled).repeat_interleave(tokens.size(0) // rows, 0)
+        if state.written:
+            logits = torch.full_like(logits, float("-inf"))
+        logits[:, END] = 0.0 if state.written else float("-inf")  # one label, then the end: whatever training thinks
+        return logits, ClassifierState(written=True)
 
 
 def mean_of(memory: Memory, segments: Tensor) -> Tensor:
