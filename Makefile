@@ -4,7 +4,7 @@ BIN := .venv/bin
 # test workers, of one thread each
 WORKERS ?= 2
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 
 demo: .venv/ready
 	$(BIN)/transduce demo
@@ -17,8 +17,12 @@ lint: .venv/ready-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/ready-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . site
+	@echo "the book: site/docs/index.html"
+
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

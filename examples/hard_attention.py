@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.attention import Baseline, Selection, attend_hard, reinforced
+from transduce.nn.attention import Baseline, Chosen, Selection, attend_hard, reinforced
 from transduce.nn.scores import Additive
 
 WORDS, LENGTH, WIDTH = 20, 7, 32
@@ -37,12 +37,15 @@ class Copier(nn.Module):
         self.score = Additive(WIDTH, WIDTH)
         self.guess = nn.Linear(WIDTH, WORDS)
 
-    def forward(self, words: Tensor, marks: Tensor, selection: Selection) -> tuple[Tensor, Tensor]:
-        """Logits over words, and the log-probability of the pick."""
+    def look(self, words: Tensor, marks: Tensor, selection: Selection) -> Chosen:
         values = self.word(words)
         keys = values + self.mark(marks)
         query = self.query.expand(len(words), -1, -1)
-        seen = attend_hard(query, keys, values, None, selection, self.score)
+        return attend_hard(query, keys, values, None, selection, self.score)
+
+    def forward(self, words: Tensor, marks: Tensor, selection: Selection) -> tuple[Tensor, Tensor]:
+        """Logits over words, and the log-probability of the pick."""
+        seen = self.look(words, marks, selection)
         return self.guess(seen.summary.squeeze(1)), seen.log_probability.squeeze(1)
 
 
@@ -53,8 +56,14 @@ def accuracy(model: Copier) -> float:
     return float((logits.argmax(1) == wanted).float().mean())
 
 
-def train(selection: Selection, steps: int = 600, seed: int = 1) -> tuple[float, float]:
+def train(selection: Selection, steps: int = 600) -> tuple[float, float]:
     """Accuracy before and after."""
+    model, before = learned(selection, steps)
+    return before, accuracy(model)
+
+
+def learned(selection: Selection, steps: int, seed: int = 1) -> tuple[Copier, float]:
+    """The trained model, and its accuracy before."""
     torch.manual_seed(seed)
     model, baseline = Copier(), Baseline()
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
@@ -69,7 +78,7 @@ def train(selection: Selection, steps: int = 600, seed: int = 1) -> tuple[float,
         optimizer.zero_grad()
         objective.backward()
         optimizer.step()
-    return before, accuracy(model)
+    return model, before
 
 
 if __name__ == "__main__":

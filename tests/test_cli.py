@@ -267,7 +267,13 @@ def test_bad_bytes_on_a_pipe(model_folder: Path) -> None:
 def test_presets_settings_and_corpus(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["presets"]) == 0
     out, _ = capfd.readouterr()
-    assert [line.split()[0] for line in out.splitlines()] == ["tiny", "small", "paper-base", "paper-big"]
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names[:4] == ["tiny", "small", "paper-base", "paper-big"]
+    assert {"rnn", "rnn-attention", "notes-tutorial", "notes-annotated", "notes-seq2seq", "notes-pytorch"} < {*names}
+    assert cli.main(["presets", "notes-pytorch"]) == 0
+    out, _ = capfd.readouterr()
+    assert "forgets the scale" in out
+    assert "* model.attention_bias          false" in out
     assert cli.main(["presets", "paper-big"]) == 0
     out, _ = capfd.readouterr()
     assert "* model.d_model                 1024" in out

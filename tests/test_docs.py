@@ -12,7 +12,11 @@ from transduce import cli, config
 from transduce.models.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "book").glob("*.md")),
+]
 QUOTED = re.findall(r"^\|.*\| `(.+)` \| `([\w/]+\.py)` \|$", (ROOT / "docs/transformer.md").read_text(), re.MULTILINE)
 
 
@@ -48,7 +52,7 @@ def test_commands_parse(document: Path) -> None:
     for line in commands(document):
         words, settings = cli.split_settings(shlex.split(line)[1:])
         command, _, _ = cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
-        assert command in (*cli.COMMANDS, cli.plot_curve), line
+        assert command in (*cli.COMMANDS, cli.plot_curve, *cli.PLOTS.values()), line
         config.compose(settings)
 
 

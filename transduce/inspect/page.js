@@ -2,7 +2,8 @@
 // Everything is drawn from the facts of the page. Text is set as text, never as markup.
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const kinds = Object.keys(facts.maps);
-const at = {kind: kinds.includes("cross") ? "cross" : kinds[0], layer: -1, head: -1, words: false, query: 0, key: 0};
+const at = {kind: kinds.includes("cross") ? "cross" : kinds[0], layer: -1, head: -1, words: false, query: 0, key: 0, told: false};
+const MOVES = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
 const find = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -23,6 +24,7 @@ function draw(name, attributes = {}, text = "") {
 }
 
 const shown = token => token.replaceAll("\u2581", "\u00b7");  // a space before a token, small
+const within = (i, size) => Math.max(0, Math.min(size - 1, i));
 const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 
 // ---- weights: as they are, or with subwords joined to words (summed over keys, the mean over queries)
@@ -64,7 +66,22 @@ function weights(kind, layer, head) {  // rows of numbers; -1 is the mean over l
   return rows;
 }
 
+function bits(rows) {  // entropy, the mean over queries; rows are made to sum to one, as rounding may have changed that
+  const spread = row => {
+    const sum = row.reduce((a, b) => a + b, 0) || 1;
+    return row.reduce((found, weight) => weight > 0 ? found - weight / sum * Math.log2(weight / sum) : found, 0);
+  };
+  return rows.reduce((found, row) => found + spread(row), 0) / rows.length;
+}
+
 // ---- drawing
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+function widest(names, font) {  // in pixels
+  ruler.font = `${font}px system-ui, sans-serif`;
+  return Math.ceil(Math.max(...names.map(name => ruler.measureText(name).width)));
+}
 
 const colour = () => getComputedStyle(document.documentElement).getPropertyValue("--map").trim();
 
@@ -91,21 +108,24 @@ function showKinds() {
   const box = find("kinds");
   box.replaceChildren(...kinds.map((kind, i) => make("button", {
     type: "button", role: "radio", "aria-checked": String(kind === at.kind), "data-kind": kind,
-    onclick: () => { Object.assign(at, {kind, layer: -1, head: -1, query: 0, key: 0}); show(); find("kinds").children[i].focus(); },
+    tabindex: kind === at.kind ? "0" : "-1",
+    onclick: () => { Object.assign(at, {kind, layer: -1, head: -1, query: 0, key: 0, told: false}); show(); },
   }, facts.maps[kind].name, " ", make("kbd", {}, String(i + 1)))));
 }
 
 function showOverview() {
   const map = facts.maps[at.kind], box = find("overview");
   box.style.gridTemplateColumns = `auto repeat(${map.heads + 1}, auto)`;
-  const cells = [make("span", {class: "name"})];
-  for (let h = -1; h < map.heads; h++) cells.push(make("span", {class: "name top"}, h < 0 ? "mean" : `head ${h + 1}`));
+  const top = make("div", {role: "row"}, make("span", {class: "name", role: "gridcell"})), lines = [top];
+  for (let h = -1; h < map.heads; h++) {
+    top.append(make("span", {class: "name top", role: "columnheader"}, h < 0 ? "mean" : `head ${h + 1}`));
+  }
   for (let l = -1; l < map.layers; l++) {
-    cells.push(make("span", {class: "name"}, l < 0 ? "mean" : `layer ${l + 1}`));
+    const cells = [make("span", {class: "name", role: "rowheader"}, l < 0 ? "mean" : `layer ${l + 1}`)];
     for (let h = -1; h < map.heads; h++) {
       const chosen = l === at.layer && h === at.head, rows = weights(at.kind, l, h), canvas = make("canvas", {"aria-hidden": "true"});
       paint(canvas, rows, Math.max(1, Math.ceil(84 / rows.length)));
-      const entropy = l >= 0 && h >= 0 ? map.entropy[l][h].toFixed(2) : "";
+      const entropy = l >= 0 && h >= 0 ? (at.words ? bits(rows) : map.entropy[l][h]).toFixed(2) : "";
       const where = `${l < 0 ? "all layers" : `layer ${l + 1}`}, ${h < 0 ? "all heads" : `head ${h + 1}`}`;
       cells.push(make("button", {
         type: "button", role: "gridcell", tabindex: chosen ? "0" : "-1", "aria-selected": String(chosen),
@@ -113,8 +133,9 @@ function showOverview() {
         onclick: () => choose(l, h, true),
       }, canvas, make("small", {}, entropy || "\u00a0")));
     }
+    lines.push(make("div", {role: "row"}, ...cells));
   }
-  box.replaceChildren(...cells);
+  box.replaceChildren(...lines);
 }
 
 function choose(layer, head, focus) {
@@ -130,6 +151,7 @@ function choose(layer, head, focus) {
   showHead();
 }
 
+const HOW = find("cell").textContent;
 let now;  // the head that is large: rows, names, sizes
 
 function showHead() {
@@ -140,13 +162,8 @@ function showHead() {
     : `Rows: each token as it is being written; columns: ${at.kind === "cross" ? "the source" : "what has been written"}.`;
   const size = Math.max(9, Math.min(30, Math.floor(560 / Math.max(rows.length, rows[0].length))));
   const font = Math.max(9, Math.min(14, size - 1));
-  const pen = find("large").getContext("2d");
-  pen.font = `${font}px system-ui, sans-serif`;
-  const room = names => Math.ceil(Math.max(...names.map(name => pen.measureText(name).width))) + 8;
-  now = {rows, queries, keys, size, font, left: room(queries), top: room(keys)};
-  at.query = Math.min(at.query, rows.length - 1);
-  at.key = Math.min(at.key, rows[0].length - 1);
-  paintLarge();
+  now = {rows, queries, keys, size, font, left: widest(queries, font) + 8, top: widest(keys, font) + 8};
+  if (at.told) tell(at.query, at.key); else { paintLarge(); find("cell").textContent = HOW; }
   showLines();
   find("numbers").replaceChildren();
   if (find("numbers").parentElement.open) showNumbers();
@@ -179,13 +196,14 @@ function paintLarge() {
     pen.fillText(name, 0, 0);
     pen.restore();
   });
+  if (!at.told) return;
   pen.strokeStyle = style.getPropertyValue("--hot");
   pen.lineWidth = 2;
   pen.strokeRect(left + at.key * size, top + at.query * size, size, size);
 }
 
 function tell(query, key) {
-  Object.assign(at, {query, key});
+  Object.assign(at, {query, key, told: true});
   paintLarge();
   const {rows, queries, keys} = now;
   find("cell").textContent = `${queries[query]} looks at ${keys[key]}: ${rows[query][key].toFixed(3)}`;
@@ -198,19 +216,23 @@ let highlighted = -1;
 
 function showLines() {
   const {queries, keys} = now, svg = find("lines"), step = 24;
-  const wide = names => Math.max(...names.map(name => name.length)) * 9 + 10;
+  const wide = names => widest(names, 14) * 1.1 + 6;  // room for the bold one
   Object.assign(now, {step, from: wide(queries), to: wide(queries) + 190});
   const height = Math.max(queries.length, keys.length) * step + 10, width = now.to + wide(keys);
   for (const [key, value] of Object.entries({viewBox: `0 0 ${width} ${height}`, width, height})) svg.setAttribute(key, value);
   const left = queries.map((name, t) => {
-    const text = draw("text", {x: now.from, y: t * step + 19, "text-anchor": "end", tabindex: "0"}, name);
+    const text = draw("text", {x: now.from, y: t * step + 19, "text-anchor": "end", role: "option",
+      tabindex: t === at.query ? "0" : "-1"}, name);
     text.addEventListener("mouseenter", () => highlight(t));
     text.addEventListener("focus", () => highlight(t));
     text.addEventListener("blur", () => highlight(-1));
     return text;
   });
   const right = keys.map((name, s) => draw("text", {x: now.to, y: s * step + 19}, name));
-  svg.replaceChildren(draw("g"), ...left, ...right);
+  const list = draw("g", {role: "listbox", "aria-label": "Queries"}), others = draw("g");
+  list.append(...left);
+  others.append(...right);
+  svg.replaceChildren(draw("g"), list, others);
   highlighted = -2;
   highlight(-1);
 }
@@ -227,6 +249,9 @@ function highlight(query) {  // the lines of one query, or of all
   [...find("lines").querySelectorAll("text")].forEach((text, i) => {
     const dim = query >= 0 && (i < rows.length ? i !== query : rows[query][i - rows.length] < FAINT);
     text.setAttribute("class", dim ? "dim" : "");
+    if (i >= rows.length) return;
+    text.setAttribute("aria-selected", String(i === query));
+    if (query >= 0) text.setAttribute("tabindex", i === query ? "0" : "-1");
   });
   if (query >= 0) tell(query, rows[query].indexOf(Math.max(...rows[query])));
 }
@@ -252,7 +277,7 @@ function showRest() {
     const among = step.next.some(([token]) => token === step.token);
     for (const [token, p] of among ? step.next : [...step.next, [step.token, step.p]]) {
       const bar = make("div", {class: token === step.token ? "bar written" : "bar"}, make("span", {}, shown(token)),
-        make("span", {}, p.toFixed(3)));
+        make("span", {}, p.toFixed(3), ...token === step.token ? [make("span", {class: "hidden"}, " written")] : []));
       bar.style.setProperty("--p", `${100 * p}%`);
       item.append(bar);
     }
@@ -269,7 +294,11 @@ function showBeams() {
     if (node.parent < 0) roots.push(node); else { nodes[node.parent].children.push(node); node.depth = nodes[node.parent].depth + 1; }
   });
   const widths = [];  // of each depth, by its longest token
-  nodes.forEach(node => { widths[node.depth] = Math.max(widths[node.depth] || 0, (shown(node.token).length + 6) * 8 + 26); });
+  nodes.forEach(node => {
+    node.name = `${shown(node.token)} ${node.score.toFixed(2)}`;
+    node.width = widest([node.name], 13) * 1.1 + 6;  // room for bold ones
+    widths[node.depth] = Math.max(widths[node.depth] || 0, node.width + 34);
+  });
   const left = [0, 10];
   for (let depth = 2; depth <= widths.length; depth++) left[depth] = left[depth - 1] + (widths[depth - 1] || 0);
   let line = 0;
@@ -284,11 +313,11 @@ function showBeams() {
   for (const node of nodes) {
     const x = left[node.depth];
     for (const child of node.children) {
-      const end = left[child.depth] - 4, begin = x + (shown(node.token).length + 6) * 8;
+      const end = left[child.depth] - 4, begin = x + node.width;
       svg.append(draw("path", {class: child.kept ? "kept" : "",
         d: `M ${begin} ${node.y} C ${begin + 14} ${node.y} ${end - 14} ${child.y} ${end} ${child.y}`}));
     }
-    texts.push(draw("text", {x, y: node.y + 4, class: node.kept ? "kept" : ""}, `${shown(node.token)} ${node.score.toFixed(2)}`));
+    texts.push(draw("text", {x, y: node.y + 4, class: node.kept ? "kept" : ""}, node.name));
   }
   svg.append(...texts);
   find("beams").replaceChildren(svg);
@@ -297,12 +326,18 @@ function showBeams() {
 // ---- what a person does
 
 function show() {
+  if (!kinds.length) return;
+  const held = ["kinds", "overview", "lines"].find(id => find(id).contains(document.activeElement));
   showKinds();
   showOverview();
   showHead();
+  if (held) find(held).querySelector('[tabindex="0"]').focus({preventScroll: true});  // what had the focus is made anew
 }
 
-find("words").addEventListener("change", event => { at.words = event.target.checked; at.query = at.key = 0; show(); });
+find("words").addEventListener("change", event => {
+  Object.assign(at, {words: event.target.checked, query: 0, key: 0, told: false});
+  show();
+});
 find("theme").addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.classList.contains("dark") ||
@@ -311,19 +346,20 @@ find("theme").addEventListener("click", () => {
   root.classList.toggle("light", dark);
   show();
 });
-find("overview").addEventListener("keydown", event => {
-  const moves = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
-  if (!moves[event.key]) return;
-  event.preventDefault();
-  choose(at.layer + moves[event.key][0], at.head + moves[event.key][1], true);
+function onArrows(id, go) {
+  find(id).addEventListener("keydown", event => {
+    if (!MOVES[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    go(...MOVES[event.key]);
+  });
+}
+onArrows("kinds", (down, right) => {
+  find("kinds").children[(kinds.indexOf(at.kind) + down + right + kinds.length) % kinds.length].click();
 });
-find("large").addEventListener("keydown", event => {
-  const moves = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
-  if (!moves[event.key]) return;
-  event.preventDefault();
-  const [down, right] = moves[event.key];
-  tell(Math.max(0, Math.min(now.rows.length - 1, at.query + down)), Math.max(0, Math.min(now.keys.length - 1, at.key + right)));
-});
+onArrows("overview", (down, right) => choose(at.layer + down, at.head + right, true));
+onArrows("large", (down, right) => tell(within(at.query + down, now.rows.length), within(at.key + right, now.keys.length)));
+onArrows("lines", down => find("lines").querySelectorAll("[role=option]")[within(at.query + down, now.rows.length)].focus());
+find("large").addEventListener("focus", () => tell(at.query, at.key));
 find("large").addEventListener("mousemove", event => {
   const box = event.target.getBoundingClientRect();
   const key = Math.floor((event.clientX - box.left - now.left) / now.size);
@@ -339,5 +375,7 @@ document.addEventListener("keydown", event => {
   else if (kinds[Number(event.key) - 1]) find("kinds").children[Number(event.key) - 1].click();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
-if (kinds.length) show(); else find("overview-title").parentElement.hidden = find("head-title").parentElement.hidden = true;
+if (kinds.length) show();
+else for (const id of ["overview-title", "head-title", "words"]) find(id).parentElement.hidden = true;
+find("none").hidden = kinds.length > 0;
 showRest();

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from transduce.data.layout import lay_out
-from transduce.decoding.search import Beams, beam, length_penalty, log_probabilities
+from transduce.decoding.search import Beams, beam, greedy, length_penalty, log_probabilities
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.inspect import page, plots
@@ -105,9 +105,9 @@ class Trace:
         if whole.cross is None:
             return []
         mean = whole.head("cross", None, None)
-        ends = [i for i, token in enumerate(whole.source) if token in SPECIAL]
+        ends = [i for i, token in enumerate(whole.source) if token == SPECIAL[END]]
         mean[:, ends] = 0.0  # the end of a sentence is where heads look that have nothing to say
-        rows = [i for i, token in enumerate(whole.target) if token not in SPECIAL]
+        rows = [i for i, token in enumerate(whole.target) if token != SPECIAL[END]]
         return [(whole.target[i], whole.source[mean[i].argmax()], float(mean[i].max())) for i in rows]
 
     def to_bertviz(self) -> dict[str, Any]:
@@ -189,12 +189,16 @@ def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], 
                 if total > float("-inf"):
                     seen[tuple(tokens)] = total / length_penalty(len(tokens), alpha)
         for hypothesis in beams.finished[0]:
-            seen[(*hypothesis.tokens, END)] = hypothesis.score
+            if hypothesis.complete:  # the others ran into the limit: nobody wrote an end
+                seen[(*hypothesis.tokens, END)] = hypothesis.score
 
     source = lay_out([[[*source_ids, END]]]).to(model.device)
     limit = min(len(source_ids) + model.search.extra + 1, model.settings.model.max_positions)
     model.model.eval()
     found = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0][0]
+    if model.search.beam == 1:  # as `translate` does: greedy search stops at its first end, a beam of one looks further
+        found = greedy(model.model, source, [limit], alpha)[0][0]
+        seen = {tokens: score for tokens, score in seen.items() if list(tokens) == [*found.tokens, END][: len(tokens)]}
     kept = (*found.tokens, END)
     places: dict[tuple[int, ...], int] = {(): -1}
     nodes: list[Node] = []

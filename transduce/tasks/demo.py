@@ -19,7 +19,7 @@ SENTENCES = (
 
 
 def demo(run: Path = Path("runs/demo"), *, report: Hidden = SILENT) -> Iterator[str]:
-    """The tour: train on the bundled corpus, score the result on held-out text, translate.
+    """The tour: train on the bundled corpus, score the result on held-out text, translate, look inside.
 
     Example: transduce demo
 
@@ -29,11 +29,11 @@ def demo(run: Path = Path("runs/demo"), *, report: Hidden = SILENT) -> Iterator[
         Folder of the run; a finished one is used again.
     """
     from transduce import evaluate
-    from transduce.decoding.translator import Translator
+    from transduce.model import Model
     from transduce.text.bundled import bundled
 
     train(run, report=report)
-    translator = Translator.load(run, "cpu")
+    translator = Model.load(run, "cpu")
     test = bundled(train=0).test
     report.say(f"translating {len(test):,} held-out sentences")
     found = [t.text for t in translator.translate(pair.source for pair in test)]
@@ -46,9 +46,14 @@ def demo(run: Path = Path("runs/demo"), *, report: Hidden = SILENT) -> Iterator[
     yield f"({bleu.signature})"
     yield ""
     yield from (f"{sentence}  ->  {translator.translate(sentence).text}" for sentence in SENTENCES)
+    page = translator.trace(SENTENCES[1]).save(run / "attention.html")
+    yield ""
+    yield f"every attention head, for a browser:  {page.resolve()}"
+    yield f"the learning curve:                   {(run / 'curve.png').resolve()}"
     yield ""
     yield "Next (the command is .venv/bin/transduce where `make` installed it):"
     yield f'  echo "wir haben kein brot gekauft" | transduce translate {run}'
     yield f"  transduce translate {run} --n-best 3          # then type sentences, one a line"
-    yield f"  transduce plot curve {run} -o curve.svg       # how it learned; also {run}/curve.png"
+    yield f'  transduce inspect {run} "hast du gestern das rote fahrrad repariert?" -o page.html'
+    yield "  transduce train runs/bilinear --model.score bilinear      # another score; then inspect both"
     yield "  transduce train runs/mine --source your.de --target your.en --preset small"
