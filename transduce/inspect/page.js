@@ -31,7 +31,8 @@ const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 
 for (const map of Object.values(facts.maps)) {
   const raw = bytes(map.weights);
-  map.numbers = facts.largest > 255 ? new Uint16Array(raw.buffer) : raw;
+  const roots = facts.largest > 255 ? new Uint16Array(raw.buffer) : raw;  // square roots: small weights keep their digits
+  map.numbers = Float32Array.from(roots, root => (root / facts.largest) ** 2);
 }
 
 function joined(tokens, groups) {
@@ -50,7 +51,7 @@ function weights(kind, layer, head) {  // rows of numbers; -1 is the mean over l
   const map = facts.maps[kind], T = map.queries.length, S = map.keys.length;
   const layers = layer < 0 ? [...Array(map.layers).keys()] : [layer];
   const heads = head < 0 ? [...Array(map.heads).keys()] : [head];
-  const share = 1 / (facts.largest * layers.length * heads.length);
+  const share = 1 / (layers.length * heads.length);
   const {queries, keys} = at.words ? {queries: map.query_words, keys: map.key_words} : {queries: null, keys: null};
   const height = queries ? Math.max(...queries) + 1 : T, width = keys ? Math.max(...keys) + 1 : S;
   const rows = Array.from({length: height}, () => new Float32Array(width));
@@ -85,16 +86,13 @@ function widest(names, font) {  // in pixels
 
 const colour = () => getComputedStyle(document.documentElement).getPropertyValue("--map").trim();
 
-function paint(canvas, rows, size) {
-  const scale = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
-  canvas.width = rows[0].length * size * scale;
-  canvas.height = rows.length * size * scale;
-  const rgb = colour();
+function paint(canvas, rows) {  // one pixel a cell; the style sheet makes it larger
+  const [width, height] = [canvas.width, canvas.height] = [rows[0].length, rows.length];
+  const pen = canvas.getContext("2d"), image = pen.createImageData(width, height), rgb = colour().split(",").map(Number);
   rows.forEach((row, t) => row.forEach((weight, s) => {
-    if (weight < 0.004) return;
-    pen.fillStyle = `rgba(${rgb}, ${Math.min(1, weight)})`;
-    pen.fillRect(s * size * scale, t * size * scale, size * scale, size * scale);
+    image.data.set([...rgb, Math.min(255, 255 * weight)], 4 * (t * width + s));
   }));
+  pen.putImageData(image, 0, 0);
 }
 
 function title() {
@@ -124,7 +122,7 @@ function showOverview() {
     const cells = [make("span", {class: "name", role: "rowheader"}, l < 0 ? "mean" : `layer ${l + 1}`)];
     for (let h = -1; h < map.heads; h++) {
       const chosen = l === at.layer && h === at.head, rows = weights(at.kind, l, h), canvas = make("canvas", {"aria-hidden": "true"});
-      paint(canvas, rows, Math.max(1, Math.ceil(84 / rows.length)));
+      paint(canvas, rows);
       const entropy = l >= 0 && h >= 0 ? (at.words ? bits(rows) : map.entropy[l][h]).toFixed(2) : "";
       const where = `${l < 0 ? "all layers" : `layer ${l + 1}`}, ${h < 0 ? "all heads" : `head ${h + 1}`}`;
       cells.push(make("button", {
@@ -180,6 +178,7 @@ function paintLarge() {
   pen.font = `${font}px system-ui, sans-serif`;
   pen.textBaseline = "middle";
   rows.forEach((row, t) => row.forEach((weight, s) => {
+    if (weight < 0.004) return;
     pen.fillStyle = `rgba(${rgb}, ${Math.min(1, weight)})`;
     pen.fillRect(left + s * size, top + t * size, size, size);
   }));

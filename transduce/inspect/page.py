@@ -37,15 +37,16 @@ def render(trace: Trace) -> str:
     facts = json.dumps(_facts(trace), ensure_ascii=False, separators=(",", ":"))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
-        "TITLE": html.escape(trace.text[:80]),
+        "TITLE": html.escape(trace.text[:80]).replace("@", "&#64;"),
         "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'",
         "STYLE": style,
-        "FACTS": facts.replace("<", "\\u003c"),  # nothing in it can end the element that holds it
+        # nothing in it can end the element that holds it, or look like a place to fill
+        "FACTS": facts.replace("<", "\\u003c").replace("@", "\\u0040"),
         "SCRIPT": script,
     }
     for name, content in parts.items():
         before, after = frame.split(f"@{name}@")
-        frame = before + content.replace("@", "&#64;" if name == "TITLE" else "@") + after
+        frame = before + content + after
     return frame
 
 
@@ -60,7 +61,8 @@ def _facts(trace: Trace) -> dict:
     maps = {}
     for kind in trace.kinds():
         found, (queries, keys) = trace.weights(kind), trace.axes(kind)
-        packed = np.rint(found * largest).astype(kind_of_number).tobytes()
+        roots = np.sqrt(found)  # so that small weights keep their digits
+        packed = np.rint(roots * largest).astype(kind_of_number).tobytes()
         maps[kind] = {
             "name": KINDS[kind],
             "layers": found.shape[0],

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from transduce.text.tokenizer import SPECIAL
 
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")  # kana and Han
+
 
 def words(tokens: Sequence[str]) -> list[int]:
-    """Which word each token belongs to, counted from 0: a space begins one, so does a mark, and what follows it."""
+    """Which word each token belongs to, counted from 0: a space begins one, so does a mark, and what follows it.
+
+    Where a language writes no spaces (Chinese, Japanese) every token is a word.
+    """
     found: list[int] = []
     alone = True  # whether the token before stands alone
     for token in tokens:
         bare = token.removeprefix("▁")
-        stands_alone = token in SPECIAL or not any(c.isalnum() for c in bare)
+        stands_alone = token in SPECIAL or not any(c.isalnum() for c in bare) or bool(_UNSPACED.match(bare))
         starts = not found or alone or stands_alone or token.startswith("▁")
         if found and token != "▁" and tokens[len(found) - 1] == "▁":
             starts = False  # a space by itself belongs to what follows
