@@ -16,6 +16,7 @@ import transduce
 from transduce.errors import Stopped, TransduceError, UserError
 from transduce.tasks.bench import bench
 from transduce.tasks.demo import demo
+from transduce.tasks.doctor import doctor
 from transduce.tasks.evaluate import evaluate
 from transduce.tasks.look import PLOTS, inspect
 from transduce.tasks.lookup import corpus, plot_curve, presets, settings
@@ -25,7 +26,7 @@ from transduce.terminal import Terminal
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, presets, settings, corpus),
+    *(bench, doctor, presets, settings, corpus),
 )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from transduce.errors import DataError
 from transduce.inspect.page import KINDS
 from transduce.models.folder import write_file
@@ -61,6 +63,23 @@ def attention(trace: Trace, output: Path, kind: str, layer: int | None = None, h
 def _plain(token: str) -> str:
     """As text, whatever is in it: matplotlib would take what stands between dollars for a formula."""
     return token.replace("▁", "·").replace("$", r"\$")
+
+
+def line_lengths(lengths: np.ndarray, names: tuple[str, str], output: Path) -> Path:
+    """How long the lines of both sides are, and how they go together. `lengths` (pairs, 2) in characters."""
+    made = figure(10, 4, f"Line lengths of {len(lengths):,} pairs")
+    left, right = made.subplots(1, 2)
+    most = max(10, int(np.percentile(lengths, 99.5)) if len(lengths) else 10)
+    bins = np.linspace(0, most, 50)
+    for side, colour, style in ((0, BLUE, "-"), (1, ORANGE, "--")):
+        counts, _ = np.histogram(lengths[:, side].clip(max=most), bins)
+        left.step(bins[:-1], counts, style, where="post", color=colour, label=names[side])
+    left.set(xlabel="characters in a line", ylabel="lines", ylim=(0, None))
+    left.legend(frameon=False)
+    image = right.hist2d(*lengths.clip(max=most).T, bins=(bins, bins), cmap="cividis", norm="log")[3]
+    right.set(xlabel=f"characters, {names[0]}", ylabel=f"characters, {names[1]}")
+    made.colorbar(image, ax=right, label="pairs")
+    return save(made, output)
 
 
 def bleu_by_length(results: Mapping[str, Sequence[tuple[int, int, float]]], output: Path) -> Path:

@@ -1,0 +1,158 @@
+"""The data doctor: planted faults are found where they were planted, and good text is left in peace."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import bundled_pairs
+
+from transduce import cli
+from transduce.data import doctor
+from transduce.data.doctor import FAULTS, examine
+
+
+def write(folder: Path, name: str, lines: list[str | bytes]) -> str:
+    path = folder / name
+    path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
+    return str(path)
+
+
+@pytest.fixture
+def clean_text() -> tuple[list[str], list[str]]:
+    """Two hundred good pairs, no two alike."""
+    pairs = list(dict.fromkeys(bundled_pairs(300, seed=3)))[:200]
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+PLANTED: dict[str, tuple[str | bytes, str | bytes]] = {
+    "empty": ("", "nothing stands there"),
+    "identical": ("das ist gleich", "das ist gleich"),
+    "not UTF-8": (b"gr\xfc\xdfe aus k\xf6ln", "greetings from cologne"),
+    "encoding damage": ("er ist mÃ¼de", "he is tired"),
+    "control characters": ("ein\x07 hund", "a dog"),
+    "markup": ("<b>ein hund</b> schläft", "a dog is sleeping"),
+    "numbers differ": ("er ist 1989 geboren", "he was born in 1998"),
+    "too long": ("wort " * 250, "word " * 250),
+    "other script": ("ein hund schläft", "собака спит"),
+    "length ratio": ("ja", "this is a very long answer to a very short question, and nobody asked for it"),
+}
+
+
+def test_twelve_planted_faults_are_found(clean_text: tuple[list[str], list[str]], tmp_path: Path) -> None:
+    """Each at its line, and nothing else of its kind."""
+    source, target = ([*side] for side in clean_text)
+    expected = {}
+    for place, (name, (left, right)) in zip(range(10, 200, 12), PLANTED.items(), strict=False):
+        source[place], target[place] = left, right
+        expected[name] = [place + 1]
+    source[150], target[150] = source[3], target[3]
+    expected["duplicate"] = [151]
+    expected["leak"] = [8]
+    held = (
+        write(tmp_path, "dev.de", [source[7], "etwas neues"]),
+        write(tmp_path, "dev.en", [target[7], "something new"]),
+    )
+    found = examine(write(tmp_path, "train.de", source), write(tmp_path, "train.en", target), [held])
+    assert {name: lines.tolist() for name, lines in found.faults.items() if len(lines)} == expected
+    assert found.samples[151] == (source[3], target[3])
+    assert found.lines == (200, 200)
+
+
+def test_good_text_has_no_fault(clean_text: tuple[list[str], list[str]], tmp_path: Path) -> None:
+    found = examine(write(tmp_path, "a.de", clean_text[0]), write(tmp_path, "a.en", clean_text[1]))
+    assert not any(len(lines) for lines in found.faults.values())
+    assert found.scripts == ("Latin", "Latin")
+
+
+def test_sides_that_slipped_are_found(tmp_path: Path) -> None:
+    """A line is lost on one side and made up for later: counts agree, but what is between does not."""
+    pairs = bundled_pairs(600, seed=4)
+    source, target = [source for source, _ in pairs], [target for _, target in pairs]
+    del target[200]
+    target.insert(420, "made up")
+    found = examine(write(tmp_path, "a.de", source), write(tmp_path, "a.en", target)).faults["misaligned"]
+    between = set(range(201, 421))
+    assert len(between & set(found.tolist())) > 150
+    assert len(set(found.tolist()) - between) < 60
+
+
+def test_numbers_are_compared_as_numbers() -> None:
+    assert doctor._numbers_differ("im jahr 1989", "in 1998")
+    assert not doctor._numbers_differ("3.000 euro", "3,000 euros")
+    assert not doctor._numbers_differ("3 euro", "three euros")
+    assert not doctor._numbers_differ("von 9 bis 17", "from 9 to 17")
+
+
+def test_scripts() -> None:
+    names = ["none", *doctor.SCRIPTS]
+    for text, name in (
+        ("abc", "Latin"),
+        ("über", "Latin"),
+        ("собака", "Cyrillic"),
+        ("狗在睡觉", "Chinese or Japanese"),
+    ):
+        assert names[doctor._script(text)] == name
+    assert doctor._script("12 !") == 0
+
+
+def test_the_command_reports_cleans_and_draws(
+    clean_text: tuple[list[str], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = ([*side] for side in clean_text)
+    source[4], target[5] = "", "er\x07 ist"
+    left, right = write(tmp_path, "train.de", source), write(tmp_path, "train.en", target)
+    words = ["--source", left, "--target", right, "--clean", str(tmp_path / "clean")]
+    words += ["--report-to", str(tmp_path / "report.json"), "--picture", str(tmp_path / "lengths.png")]
+    assert cli.main(["doctor", *words, "--preset", "tiny"]) == 0
+    out = capsys.readouterr().out
+    assert "empty: 1 of 200 pairs" in out
+    assert r"er\x07 ist" in out  # what cannot be seen is shown
+    assert "with the preset tiny: about" in out
+    kept = (tmp_path / "clean" / "train.de").read_text().splitlines()
+    assert kept == [line for i, line in enumerate(source) if i not in (4, 5)]
+    dropped = [line.split("\t") for line in (tmp_path / "clean" / "dropped.tsv").read_text().splitlines()]
+    assert [(line[0], line[1].split(", ")[0]) for line in dropped] == [("5", "empty"), ("6", "control characters")]
+    facts = json.loads((tmp_path / "report.json").read_text())
+    assert facts["faults"]["empty"] == {"count": 1, "lines": [5]}
+    assert set(facts["faults"]) == set(FAULTS)
+    assert (tmp_path / "lengths.png").stat().st_size > 5000
+
+
+def test_held_out_words_are_counted(tmp_path: Path) -> None:
+    train = write(tmp_path, "a.de", ["ein hund", "eine katze"]), write(tmp_path, "a.en", ["a dog", "a cat"])
+    dev = write(tmp_path, "b.de", ["ein pferd"]), write(tmp_path, "b.en", ["a dog"])
+    found = examine(*train, [dev])
+    assert found.coverage == {dev[0]: 0.5, dev[1]: 1.0}
+
+
+def test_unequal_sides_and_packed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"line {'x' * (i * 7 % 40)}" for i in range(60)]
+    (tmp_path / "a.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    right = write(tmp_path, "b", [*lines[:20], *lines[21:]])
+    assert cli.main(["doctor", "--source", str(tmp_path / "a.gz"), "--target", right]) == 0
+    out = capsys.readouterr().out
+    assert "one side has 1 lines more than the other; by their lengths they part near line 2" in out
+
+
+def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, empty = write(tmp_path, "good", ["a"]), write(tmp_path, "empty", [])
+    for words, message in (
+        (["--source", good, "--target", empty], "have no line in common: one of them is empty"),
+        (["--source", good, "--target", "nowhere"], "there is no file nowhere"),
+        (
+            ["--source", good, "--target", good, "--held-out", good],
+            "--held-out takes files in twos, source and target; 1",
+        ),
+        (["--source", good, "--target", good, "--clean", good], "cannot write the cleaned copy to"),
+        (["--source", good, "--target", good, "--preset", "tinny"], "unknown preset tinny, did you mean tiny"),
+    ):
+        assert cli.main(["doctor", *words]) == 2
+        assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_nothing_is_noted_of_nothing() -> None:
+    assert not len(doctor._unusual_ratio(np.zeros((0, 2))))

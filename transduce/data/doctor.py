@@ -1,0 +1,257 @@
+"""What is wrong with parallel text, before it costs a day.
+
+One pass notes a few numbers for each pair (some 40 bytes, whatever the text's length); everything that needs the whole
+corpus (duplicates, leaks, unusual lengths, sides that slipped against each other) is then found in those numbers, and a
+second pass fetches samples. Text is judged as it was written, before any normalisation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from transduce.data.corpus import BOM, open_bytes
+
+# What one pair alone can have, as bits; then what only shows beside others. The order is that of the report.
+ALONE = (
+    "empty",
+    "identical",
+    "not UTF-8",
+    "encoding damage",
+    "control characters",
+    "markup",
+    "numbers differ",
+    "too long",
+)
+AMONG = ("other script", "length ratio", "duplicate", "leak", "misaligned")
+FAULTS = {
+    "empty": "a side has no text",
+    "identical": "both sides are the same",
+    "not UTF-8": "bytes that are not valid UTF-8",
+    "encoding damage": "text that was decoded wrongly (Ã¤ for ä), or has lost characters (�)",
+    "control characters": "invisible characters other than tab",
+    "markup": "tags or entities as of HTML",
+    "numbers differ": "digits on both sides, but not the same numbers",
+    "too long": "a side of more than 1,000 characters",
+    "other script": "mostly letters of another script than the side usually has",
+    "length ratio": "one side far longer than usual against the other",
+    "duplicate": "the pair stood there before",
+    "leak": "the pair, or its source, is also in the validation or test text",
+    "misaligned": "lines whose lengths fit the other side better when shifted",
+}
+LONG = 1000  # characters
+SCRIPTS = {
+    "Latin": "A-Za-z\u00c0-\u024f",
+    "Greek": "\u0370-\u03ff",
+    "Cyrillic": "\u0400-\u04ff",
+    "Hebrew": "\u0590-\u05ff",
+    "Arabic": "\u0600-\u06ff",
+    "Devanagari": "\u0900-\u097f",
+    "Thai": "\u0e00-\u0e7f",
+    "Hangul": "\uac00-\ud7af\u1100-\u11ff",
+    "Chinese or Japanese": "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff",
+}
+_SCRIPTS = [re.compile(f"[{letters}]") for letters in SCRIPTS.values()]
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u200b\u2028\u2029\ufeff]")
+_DAMAGE = re.compile("\ufffd|[ÃÂ][\x80-\xbf¡-¿€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€|ï»¿|Ð[\x80-\xbf]")
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,80}>|&(?:[a-z]{2,6}|#\d{1,5});")
+_NUMBER = re.compile(r"\d+")
+_THOUSANDS = re.compile(r"(?<=\d)[.,' \u00a0\u202f](?=\d{3}(?!\d))")  # 3,000 and 3.000 are 3000
+
+
+class Noted(NamedTuple):
+    """What one pass keeps of each pair."""
+
+    flags: np.ndarray  # bits of ALONE
+    lengths: np.ndarray  # (pairs, 2) characters
+    scripts: np.ndarray  # (pairs, 2) place in SCRIPTS from 1; 0: no letters
+    pairs: np.ndarray  # hashes
+    sources: np.ndarray
+
+
+@dataclass
+class Diagnosis:
+    """What was found: for every fault the line numbers, counted from 1."""
+
+    lines: tuple[int, int]  # of both sides
+    characters: tuple[int, int]
+    scripts: tuple[str, str]  # the usual ones
+    lengths: np.ndarray  # (pairs, 2)
+    faults: dict[str, np.ndarray]
+    samples: dict[int, tuple[str, str]] = field(default_factory=dict)
+    coverage: dict[str, float] = field(default_factory=dict)  # share of held-out words that training text has
+
+
+def examine(source: str, target: str, held_out: Iterable[tuple[str, str]] = ()) -> Diagnosis:
+    """Both files, against other pairs of files that must have nothing in common with them."""
+    noted, words, counts = _note(source, target, keep_words=True)
+    faults = {name: noted.flags & (1 << i) != 0 for i, name in enumerate(ALONE)}
+    usual = [_usual_script(noted.scripts[:, side]) for side in (0, 1)]
+    faults["other script"] = ((noted.scripts != usual) & (noted.scripts > 0)).any(1)
+    faults["length ratio"] = _unusual_ratio(noted.lengths)
+    faults["duplicate"] = _seen_before(noted.pairs) & ~faults["empty"]
+    faults["leak"] = np.zeros(len(noted.flags), bool)
+    faults["misaligned"] = _slipped(noted.lengths)
+    coverage = {}
+    for other_source, other_target in held_out:
+        other, other_words, _ = _note(other_source, other_target, keep_words=True)
+        faults["leak"] |= (np.isin(noted.pairs, other.pairs) | np.isin(noted.sources, other.sources)) & ~faults["empty"]
+        for name, known, asked in zip((other_source, other_target), words, other_words, strict=True):
+            coverage[name] = sum(n for word, n in asked.items() if word in known) / max(1, asked.total())
+    found = {name: np.flatnonzero(faults[name]) + 1 for name in FAULTS}
+    names = ["none", *SCRIPTS]
+    diagnosis = Diagnosis(
+        lines=counts,
+        characters=tuple(noted.lengths.sum(0).tolist()),
+        scripts=(names[usual[0]], names[usual[1]]),
+        lengths=noted.lengths,
+        faults=found,
+        coverage=coverage,
+    )
+    wanted = {int(line) for lines in found.values() for line in lines[:3]}
+    diagnosis.samples = {number: pair for number, pair in enumerate(_raw_pairs(source, target), 1) if number in wanted}
+    return diagnosis
+
+
+def _raw_lines(path: str) -> Iterator[str]:
+    """Lines as they are; bytes that are no UTF-8 become lone surrogates, so that nothing is lost or raised."""
+    with open_bytes(path) as stream:
+        for number, line in enumerate(stream):
+            text = line.decode("utf-8", "surrogateescape")
+            yield (text.removeprefix(BOM) if number == 0 else text).removesuffix("\n").removesuffix("\r")
+
+
+def line_lengths(path: str) -> np.ndarray:
+    """Characters of each line."""
+    return np.array([len(line) for line in _raw_lines(path)], np.int64)
+
+
+def _raw_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
+    """As long as the shorter side."""
+    return zip(_raw_lines(source), _raw_lines(target), strict=False)
+
+
+def _note(source: str, target: str, keep_words: bool) -> tuple[Noted, list[Counter[str]], tuple[int, int]]:
+    flags, lengths, scripts, pairs, sources = [], [], [], [], []
+    words: list[Counter[str]] = [Counter(), Counter()]
+    counts = [0, 0]
+    for left, right in itertools.zip_longest(_raw_lines(source), _raw_lines(target)):
+        counts[0] += left is not None
+        counts[1] += right is not None
+        if left is None or right is None:
+            continue  # the sides do not match in number, which is said by their counts
+        left, right = left.strip(), right.strip()
+        flags.append(_flags(left, right))
+        lengths.append((len(left), len(right)))
+        scripts.append((_script(left), _script(right)))
+        pairs.append(hash((left, right)))
+        sources.append(hash(left))
+        if keep_words:
+            words[0].update(left.split())
+            words[1].update(right.split())
+    noted = Noted(
+        np.array(flags, np.uint16),
+        np.array(lengths, np.int32).reshape(-1, 2),
+        np.array(scripts, np.uint8).reshape(-1, 2),
+        np.array(pairs, np.int64),
+        np.array(sources, np.int64),
+    )
+    return noted, words, (counts[0], counts[1])
+
+
+def _flags(source: str, target: str) -> int:
+    """The faults that this pair shows by itself."""
+    both = f"{source}\n{target}"
+    plain = both.isascii()
+    found = (
+        not source or not target,
+        source == target and bool(source),
+        not plain and not _is_utf8(both),
+        not plain and bool(_DAMAGE.search(both)),
+        bool(_CONTROL.search(source) or _CONTROL.search(target)),
+        bool(_MARKUP.search(both)),
+        _numbers_differ(source, target),
+        max(len(source), len(target)) > LONG,
+    )
+    return sum(1 << i for i, fault in enumerate(found) if fault)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _numbers_differ(source: str, target: str) -> bool:
+    if not (_NUMBER.search(source) and _NUMBER.search(target)):
+        return False  # written out on one side, perhaps
+    left, right = (sorted(_NUMBER.findall(_THOUSANDS.sub("", text))) for text in (source, target))
+    return left != right
+
+
+def _script(text: str) -> int:
+    """Of most letters: its place in SCRIPTS from 1; 0 where there are none."""
+    if text.isascii():
+        return int(any(c.isalpha() for c in text))
+    counts = [len(script.findall(text)) for script in _SCRIPTS]
+    return counts.index(max(counts)) + 1 if any(counts) else 0
+
+
+def _usual_script(scripts: np.ndarray) -> int:
+    counts = np.bincount(scripts[scripts > 0], minlength=1)
+    return int(counts.argmax()) if len(scripts) else 0
+
+
+def _unusual_ratio(lengths: np.ndarray) -> np.ndarray:
+    """Far from the median of log(target / source), measured by the usual distance from it; short ones may vary more."""
+    if not len(lengths):
+        return np.zeros(0, bool)
+    real = (lengths > 0).all(1)
+    ratio = np.log((lengths[:, 1] + 5.0) / (lengths[:, 0] + 5.0))  # + 5: "ja" and "yes indeed" are not far apart
+    middle = np.median(ratio[real]) if real.any() else 0.0
+    usual = np.median(np.abs(ratio[real] - middle)) if real.any() else 0.0
+    return real & (np.abs(ratio - middle) > max(8 * usual, 1.0))
+
+
+def _seen_before(hashes: np.ndarray) -> np.ndarray:
+    """All but the first of equal ones."""
+    _, first = np.unique(hashes, return_index=True)
+    again = np.ones(len(hashes), bool)
+    again[first] = False
+    return again
+
+
+def _slipped(lengths: np.ndarray, block: int = 48, furthest: int = 3) -> np.ndarray:
+    """Blocks of lines where source and target lengths agree much better a few lines apart than side by side."""
+    found = np.zeros(len(lengths), bool)
+    logs = np.log(lengths + 1.0)
+    for begin in range(furthest, len(lengths) - block - furthest, block // 2):
+        here = logs[begin : begin + block, 0]
+        fits = {
+            shift: _correlation(here, logs[begin + shift : begin + shift + block, 1])
+            for shift in range(-furthest, furthest + 1)
+        }
+        best = max(fits, key=fits.__getitem__)
+        if best != 0 and fits[best] > 0.6 and fits[best] > fits[0] + 0.4:
+            found[begin : begin + block] = True
+    return found
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum() + 1e-12))
+
+
+def clean(source: str, target: str, faults: Iterable[np.ndarray]) -> Iterator[tuple[int, str, str, bool]]:
+    """Every line with whether it stays, for a copy: (line, source, target, kept)."""
+    dropped = set(itertools.chain.from_iterable(lines.tolist() for lines in faults))
+    for number, (left, right) in enumerate(_raw_pairs(source, target), 1):
+        yield number, left, right, number not in dropped

@@ -1,0 +1,187 @@
+"""transduce doctor: what is wrong with this text, before it costs a day."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce.errors import DataError, SettingsError
+from transduce.report import SILENT
+from transduce.tasks import Hidden
+
+if TYPE_CHECKING:
+    from transduce.data.doctor import Diagnosis
+
+SHOWN = 3  # samples of each fault
+LISTED = 1000  # line numbers of each fault in the JSON
+# Taken out of a cleaned copy. The others may be right: a tag can be text, 911 can be 112.
+REMOVED = (
+    *("empty", "identical", "not UTF-8", "encoding damage", "control characters", "too long"),
+    *("other script", "length ratio", "duplicate", "leak", "misaligned"),
+)
+CHARACTERS_A_TOKEN = {"Chinese or Japanese": 1.4}
+USUAL_CHARACTERS_A_TOKEN = 4.2  # of a subword in an alphabet, the space counted
+
+
+def doctor(
+    *,
+    source: str,
+    target: str,
+    held_out: list[str] | None = None,
+    preset: str = "small",
+    clean: Path | None = None,
+    report_to: Path | None = None,
+    picture: Path | None = None,
+    report: Hidden = SILENT,
+) -> Iterator[str]:
+    """Look for what is wrong with parallel text: faults with line numbers and samples, lengths, leaks, the cost.
+
+    Example: transduce doctor --source train.de --target train.en --held-out dev.de --held-out dev.en
+
+    Nothing is changed. With --clean a copy without the faulty pairs is written, with a list of what was left out.
+
+    Parameters
+    ----------
+    source
+        Text, one sentence a line (.gz also).
+    target
+        Its translation, line by line.
+    held_out
+        Validation and test files, source and target in turn: their pairs must not be in the text.
+    preset
+        Settings for the estimate of batches and memory.
+    clean
+        Folder for a copy without the faulty pairs: source, target and dropped.tsv.
+    report_to
+        File for all of it as JSON.
+    picture
+        PNG, SVG or PDF file for the lengths of the lines.
+    """
+    from transduce.data.doctor import FAULTS, examine
+    from transduce.models.presets import find
+
+    files = held_out or []
+    if len(files) % 2:
+        raise SettingsError(f"--held-out takes files in twos, source and target; {len(files)} were given")
+    find(preset)
+    report.say(f"reading {source} and {target}")
+    found = examine(source, target, list(zip(files[::2], files[1::2], strict=True)))
+    if not len(found.lengths):
+        raise DataError(f"{source} and {target} have no line in common: one of them is empty")
+    yield from _facts(found, source, target)
+    yield ""
+    for name, meaning in FAULTS.items():
+        lines = found.faults[name]
+        if len(lines):
+            yield f"{name}: {len(lines):,} of {len(found.lengths):,} pairs ({meaning})"
+            yield from (f"    line {line:,}: {_sample(found, int(line))}" for line in lines[:SHOWN])
+    if not any(len(lines) for lines in found.faults.values()):
+        yield "no fault found"
+    yield ""
+    yield from _cost(found, preset)
+    if clean is not None:
+        yield _write_clean(found, source, target, clean)
+    if report_to is not None:
+        report.say(f"wrote {_write_json(found, report_to)}")
+    if picture is not None:
+        from transduce.inspect.plots import line_lengths
+
+        report.say(f"wrote {line_lengths(found.lengths, (Path(source).name, Path(target).name), picture)}")
+
+
+def _facts(found: Diagnosis, source: str, target: str) -> Iterator[str]:
+    for side, name in enumerate((source, target)):
+        lengths = found.lengths[:, side]
+        yield (
+            f"{name}: {found.lines[side]:,} lines, {found.characters[side]:,} characters, {lengths.mean():.0f} a line "
+            f"(longest {lengths.max():,}), script {found.scripts[side]}"
+        )
+    if found.lines[0] != found.lines[1]:
+        from transduce.data.corpus import suspicious_line
+        from transduce.data.doctor import line_lengths
+
+        near = suspicious_line(line_lengths(source), line_lengths(target))
+        more = abs(found.lines[0] - found.lines[1])
+        yield f"one side has {more:,} lines more than the other; by their lengths they part near line {near:,}"
+    for name, share in found.coverage.items():
+        yield f"{share:.1%} of the words of {name} are in the training text"
+
+
+def _sample(found: Diagnosis, line: int) -> str:
+    """Short enough to read, with everything invisible made visible."""
+    sides = (text if len(text) < 70 else text[:67] + "..." for text in found.samples[line])
+    return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides)
+
+
+def _cost(found: Diagnosis, preset: str) -> Iterator[str]:
+    """What training on it takes, roughly."""
+    from transduce.config import compose
+    from transduce.models.presets import find
+
+    settings = compose(find(preset).settings)
+    m, vocabulary = settings.model, settings.text.vocabulary
+    tokens = [
+        int(count / CHARACTERS_A_TOKEN.get(script, USUAL_CHARACTERS_A_TOKEN)) + lines
+        for count, script, lines in zip(found.characters, found.scripts, found.lines, strict=True)
+    ]
+    batches = max(1, round(max(tokens) * 1.05 / settings.batch.tokens))
+    layers = m.layers * (12 * m.d_model**2 + 4 * m.d_model * m.d_ff)
+    weights = layers + vocabulary * m.d_model
+    memory = 16 * weights + settings.batch.tokens * (4 * m.layers * (16 * m.d_model + 2 * m.d_ff) + 8 * vocabulary)
+    yield (
+        f"with the preset {preset}: about {tokens[0]:,} source and {tokens[1]:,} target tokens, {batches:,} batches of "
+        f"{settings.batch.tokens:,} an epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB to train"
+    )
+    steps = settings.training.steps or 0
+    yield f"its {steps:,} steps are {steps / batches:.1f} epochs of this text"
+
+
+def _write_clean(found: Diagnosis, source: str, target: str, folder: Path) -> str:
+    """A copy of the pairs that stay, and a list of the others with the reasons."""
+    from transduce.data.doctor import clean
+
+    reasons: dict[int, list[str]] = {}
+    for name in REMOVED:
+        for line in found.faults[name].tolist():
+            reasons.setdefault(line, []).append(name)
+    names = [Path(path).name.removesuffix(".gz") for path in (source, target)]
+    if names[0] == names[1]:
+        names = [f"source.{names[0]}", f"target.{names[1]}"]
+    kept = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            left, right, dropped = (
+                stack.enter_context((folder / name).open("w", encoding="utf-8", errors="surrogateescape", newline="\n"))
+                for name in (*names, "dropped.tsv")
+            )
+            for number, one, two, stays in clean(source, target, [found.faults[name] for name in REMOVED]):
+                if stays:
+                    left.write(f"{one}\n")
+                    right.write(f"{two}\n")
+                    kept += 1
+                else:
+                    dropped.write(f"{number}\t{', '.join(reasons[number])}\t{one}\t{two}\n")
+    except OSError as error:
+        raise DataError(f"cannot write the cleaned copy to {folder}: {error.strerror}") from error
+    total = len(found.lengths)
+    return f"wrote {kept:,} of {total:,} pairs to {folder}; the {total - kept:,} others, with reasons, to dropped.tsv"
+
+
+def _write_json(found: Diagnosis, path: Path) -> Path:
+    from transduce.models.folder import write_file
+
+    facts: dict[str, Any] = {
+        "lines": found.lines,
+        "characters": found.characters,
+        "scripts": found.scripts,
+        "coverage": found.coverage,
+        "faults": {
+            name: {"count": len(lines), "lines": lines[:LISTED].tolist()} for name, lines in found.faults.items()
+        },
+    }
+    write_file(path, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+    return path
