@@ -22,11 +22,12 @@ from transduce.tasks.look import PLOTS, inspect
 from transduce.tasks.lookup import corpus, plot_curve, presets, settings
 from transduce.tasks.train import train
 from transduce.tasks.translate import score, translate
+from transduce.tasks.watch import runs, watch
 from transduce.terminal import Terminal
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, doctor, presets, settings, corpus),
+    *(bench, watch, runs, doctor, presets, settings, corpus),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -26,6 +26,11 @@ class Report:
     def progress(self, title: str, total: float | None = None) -> Iterator[Progress]:
         """A stretch of work with a beginning and an end."""
         yield Progress()
+
+    @contextmanager
+    def screen(self) -> Iterator[Callable[[list[str]], None] | None]:
+        """A function that replaces the lines it showed before; None where nobody looks."""
+        yield None
 
 
 SILENT = Report()

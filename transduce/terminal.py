@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from transduce.report import Progress, Report
 
@@ -39,6 +41,14 @@ class Terminal(Report):
             *columns, console=self.console, transient=True, redirect_stdout=False, redirect_stderr=False
         ) as shown:
             yield _Bar(shown, title, total)
+
+    @contextmanager
+    def screen(self) -> Iterator[Callable[[list[str]], None] | None]:
+        if not self.console.is_terminal:
+            yield None
+            return
+        with Live(console=self.console, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
+            yield lambda lines: live.update(Text("\n".join(lines)), refresh=True)
 
 
 class _Bar(Progress):

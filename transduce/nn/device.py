@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import resource
+import sys
 
 import torch
 
@@ -23,3 +25,10 @@ def choose_device(wanted: str) -> str:
         have = ", ".join(name for name, yes in there.items() if yes)
         raise SettingsError(f"device {wanted} is not available on this machine; there is: auto, {have}")
     return wanted
+
+
+def memory_in_use(device: str) -> int:
+    """Bytes at the peak so far: of the GPU, or of this process."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

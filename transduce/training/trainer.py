@@ -18,6 +18,7 @@ from transduce.data.batches import Batch, Batches
 from transduce.errors import DataError, ModelError, Stopped, UserError
 from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, write_folder
 from transduce.models.seq2seq import Seq2Seq
+from transduce.nn.device import memory_in_use
 from transduce.report import SILENT, Progress, Report
 from transduce.training import checkpoint
 from transduce.training.checkpoint import Standing
@@ -329,6 +330,7 @@ class Trainer:
                 gradient=float(update.gradient),
                 target_tokens=at.target_tokens,
                 tokens_per_second=round(self.metrics.speed),
+                memory=memory_in_use(self.device),
             )
 
     def _look(self) -> float:
