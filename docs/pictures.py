@@ -1,6 +1,6 @@
 """The pictures of the book, drawn again:
 
-    python docs/pictures.py runs/demo runs/rnn runs/rnn-attention
+    python docs/pictures.py runs/demo runs/rnn runs/rnn-attention runs/classify
 
 The attention page's screenshots are made by docs/screenshots.py.
 """
@@ -47,13 +47,15 @@ def hard_attention() -> None:
     plots.save(made, IMAGES / "hard-attention.png")
 
 
-def main(demo: str, rnn: str, rnn_attention: str) -> None:
+def main(demo: str, rnn: str, rnn_attention: str, classifier: str) -> None:
     for name in ("saturation", "positions", "masks", "schedule", "smoothing"):
         command(["plot", name, "-o", str(IMAGES / f"{name}.png")])
     sentence = "ich möchte ein bier trinken"
     command(["plot", "attention", demo, sentence, "--words", "-o", str(IMAGES / "attention-mean.png")])
     command(["plot", "lengths", rnn, rnn_attention, demo, "-o", str(IMAGES / "lengths.png")])
     command(["plot", "curve", demo, "-o", str(IMAGES / "demo-curve.png")])
+    review = "the film that we saw today was hardly charming"
+    command(["plot", "attention", classifier, review, "-o", str(IMAGES / "classifier.png")])
     hard_attention()
 
 

@@ -45,6 +45,16 @@ def main(model: str) -> None:
         shown = opened(browser, page, "light", layer, head)
         shown.keyboard.press("w")
         shown.screenshot(path=IMAGES / "inspect-words.png")
+        shown = opened(browser, page, "light", layer, head)
+        alignment, steps = (shown.locator(f"{name}").bounding_box() for name in ("#alignment-title", "#steps"))
+        between = {
+            "x": 0,
+            "y": alignment["y"] - 12,
+            "width": 1200,
+            "height": steps["y"] + steps["height"] - alignment["y"] + 20,
+        }
+        shown.screenshot(path=IMAGES / "inspect-steps.png", full_page=True, clip=between)
+        shown.locator("#beams-section").screenshot(path=IMAGES / "inspect-beams.png")
         browser.close()
 
 

@@ -36,11 +36,13 @@ def main(run: str = "runs/summarise", steps: int = 700, count: int = 20_000) -> 
     """The share of new reports that are summarised to the letter."""
     rng = random.Random(1)
     pairs = [report(rng) for _ in range(count)]
-    new = [pair for pair in (report(rng) for _ in range(200)) if pair not in set(pairs)]
+    known = set(pairs)
+    held_out = [pair for pair in (report(rng) for _ in range(300)) if pair not in known]
+    dev, new = held_out[:100], held_out[100:]  # the first choose the weights, the others are never seen before
     model = transduce.train(
         run,
         pairs,
-        new[:100],
+        dev,
         preset="tiny",
         text={"tokenizer": "words"},
         batch={"tokens": 1024},

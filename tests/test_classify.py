@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import SMALL, SOURCE_WORDS, source_rows
 
+import transduce
 from transduce import evaluate
 from transduce.cli import main
 from transduce.config import ModelSettings, TextSettings, compose
@@ -17,6 +18,8 @@ from transduce.data.corpus import open_corpus
 from transduce.data.layout import lay_out
 from transduce.errors import DataError, SettingsError
 from transduce.models import classifier
+from transduce.tasks import train
+from transduce.tasks.train import resolve
 from transduce.text.tokenizer import BEGIN, END, Tokenizers
 
 GOOD, BAD = ("good", "fine", "lovely"), ("bad", "awful", "dull")
@@ -103,6 +106,51 @@ def test_from_files_to_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert set(json.loads(capsys.readouterr().out)["scores"]) == {"accuracy", "macro_f1"}
 
 
+def test_labels_are_names_not_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Case, and space around them, do not matter to accuracy; lower-casing is for the text."""
+    pairs = labelled(200, 1)
+    (tmp_path / "a.texts").write_text("".join(f"{text.upper()}\n" for text, _ in pairs))
+    (tmp_path / "a.labels").write_text("".join(f"{label.title()} \n" for _, label in pairs))
+    files = ["--source", str(tmp_path / "a.texts"), "--target", str(tmp_path / "a.labels")]
+    quick = (
+        "--text.lowercase true --text.tokenizer words --preset tiny --model.layers 1 --model.d_model 32 --model.heads 2"
+    )
+    quick += " --training.steps 60 --optimizer.warmup 20 --optimizer.rate 1e-2 --training.validate_every 60 --training.device cpu"
+    run = str(tmp_path / "run")
+    assert main(["train", run, "--task", "classify", *files, *quick.split()]) == 0
+    capsys.readouterr()
+    words = ["--source", str(tmp_path / "a.texts"), "--reference", str(tmp_path / "a.labels")]
+    assert main(["evaluate", run, *words, "--against", run]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["scores"]["accuracy"] > 0.7
+    assert found["against"]["accuracy"]["p"] == 1.0
+
+
+def test_a_sample_of_the_text_does_not_decide_which_labels_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "ENOUGH_FOR_VOCABULARY", 20)
+    pairs = [(f"word {i % 7}", "even" if i % 2 == 0 else "odd") for i in range(80)]  # every fourth is even
+    settings = {"text": {"tokenizer": "words"}, "training": {"steps": 2, "validate_every": 2, "device": "cpu"}}
+    model = transduce.train(tmp_path / "run", pairs, pairs[:10], preset="tiny", task="classify", **settings)
+    assert {c.text for c in model.translate("word 3", n_best=2).candidates} == {"even", "odd"}
+
+
+def test_a_task_is_weaker_than_a_file(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("training:\n  label_smoothing: 0.2\n")
+    flags = {"data": {"source": "x"}}
+    assert resolve(tmp_path / "new", None, tmp_path / "c.yaml", flags, "classify").training.label_smoothing == 0.2
+    assert resolve(tmp_path / "new", None, None, flags, "classify").training.label_smoothing == 0.0
+
+
+def test_mcnemar() -> None:
+    references = ["a"] * 10
+    ours, theirs = ["a"] * 9 + ["b"], ["a"] * 3 + ["b"] * 7
+    found = evaluate.compare_labels(ours, theirs, references)
+    assert (found["ours"], found["theirs"]) == (0.9, 0.3)
+    assert found["p"] == pytest.approx(2 * 1 / 2**6, abs=1e-4)  # six only ours, none only theirs
+
+
 def test_macro_f1_counts_every_label_the_same() -> None:
     found, references = ["a", "a", "a", "b"], ["a", "a", "b", "c"]
     # a: 2 right of 3 said and 2 true; b: 0 right; c: 0 right
@@ -118,8 +166,20 @@ def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match=r"many.txt, line 1: more than one label; a text has one here"):
         list(open_corpus(str(tmp_path / "many.txt"), None, labels=True))
     settings = TextSettings(tokenizer="words", vocabulary=5, joint=False, target_tokenizer="labels")
-    with pytest.raises(SettingsError, match=r"the target has 6 different labels, more than text.vocabulary=5; is it a"):
+    with pytest.raises(
+        SettingsError,
+        match=r"the target has 6 different labels, more than text.vocabulary=5 holds beside 4 special tokens",
+    ):
         Tokenizers.train([("x", str(i)) for i in range(6)], settings)
+    with pytest.raises(SettingsError, match=r"the target has one label only, a: two are needed"):
+        Tokenizers.train([("x", "a")], TextSettings(tokenizer="words", joint=False, target_tokenizer="labels"))
+    (tmp_path / "labels").write_text("a\nb\n")
+    with pytest.raises(DataError, match=r"none.txt has labels before its lines already; give either those or"):
+        open_corpus(str(tmp_path / "none.txt"), str(tmp_path / "labels"), labels=True)
+    with pytest.raises(DataError, match=r"none.txt has labels before its lines: train on it with --task classify"):
+        open_corpus(str(tmp_path / "none.txt"), None)
+    assert main(["train", str(tmp_path / "other"), "--task", "classify", "--preset", "rnn", "--source", "x"]) == 2
+    assert "the preset rnn is of another kind" in capsys.readouterr().err.replace("\n", " ")
     assert main(["train", str(tmp_path / "run"), "--task", "classify"]) == 2
     assert "--task classify needs --source" in capsys.readouterr().err
     for changes, words in (

@@ -10,6 +10,7 @@ from transduce import config
 from transduce.config import Settings, compose
 from transduce.errors import SettingsError
 from transduce.models.presets import PRESETS, find
+from transduce.tasks.train import resolve
 
 
 def test_flags_are_stronger_than_the_file_and_the_file_than_the_preset(tmp_path: Path) -> None:
@@ -112,3 +113,20 @@ def test_bad_files(tmp_path: Path) -> None:
 def test_unknown_preset() -> None:
     with pytest.raises(SettingsError, match="unknown preset smal, did you mean small; there are: tiny, small"):
         find("smal")
+
+
+def test_what_has_no_effect_is_refused_for_new_runs(tmp_path: Path) -> None:
+    for flags, words in (
+        ({"model": {"cell": "lstm"}}, "model.cell=lstm has no effect with model.kind=transformer; leave it out"),
+        ({"model": {"kind": "rnn", "decoder_layers": 2}}, "model.decoder_layers=2 has no effect with model.kind=rnn"),
+        (
+            {"model": {"kind": "rnn", "attention": False, "score": "dot"}},
+            "model.score=dot has no effect with model.att",
+        ),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            resolve(tmp_path / "run", None, None, flags)
+    resolve(tmp_path / "run", "rnn", None, {"model": {"cell": "lstm", "bidirectional": False}})
+    resolve(tmp_path / "run", "tiny", None, {"model": {"d_model": 100}})  # fits the preset's heads
+    with pytest.raises(SettingsError, match=r"model.score_rank=99 must not exceed 64, the width of what is compared"):
+        compose({"model": {"score": "bilinear", "score_rank": 99}})

@@ -329,7 +329,9 @@ def test_pictures(tmp_path: Path, ending: str, begins: bytes) -> None:
 
 
 def test_an_unknown_ending_complains(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot draw .*x\.docx: end its name in \.png, \.svg or \.pdf"):
+    with pytest.raises(
+        DataError, match=r"cannot draw .*x\.docx: end its name in \.html for everything, in \.png, \.svg or \.pdf"
+    ):
         by_hand().save(tmp_path / "x.docx")
     assert list(tmp_path.iterdir()) == []
 
@@ -337,7 +339,7 @@ def test_an_unknown_ending_complains(tmp_path: Path) -> None:
 def test_for_bertviz() -> None:
     found = by_hand().to_bertviz()
     assert found["encoder_tokens"] == list(SOURCE)
-    assert found["decoder_tokens"] == list(TARGET)
+    assert found["decoder_tokens"] == list(by_hand().read)
     shapes = {kind: [tuple(layer.shape) for layer in found[f"{kind}_attention"]] for kind in KINDS}
     assert shapes == {"encoder": [(1, 4, 6, 6)] * 2, "decoder": [(1, 4, 5, 5)] * 3, "cross": [(1, 4, 5, 6)] * 3}
     assert all(isinstance(layer, torch.Tensor) for layer in found["cross_attention"])

@@ -83,6 +83,10 @@ def test_every_head_has_its_own_weights(name: str, rank: int | None) -> None:
 def test_the_bilinear_score_begins_as_the_scaled_dot() -> None:
     q, k = torch.randn(T, D_K), torch.randn(S, D_K)
     torch.testing.assert_close(Bilinear(D_K, D_K)(q, k), ScaledDot()(q, k))
+    q, k = torch.randn(50, 64), torch.randn(50, 64)
+    low = Bilinear(64, 64, rank=16)(q, k)  # a part of it: no larger
+    assert low.std() < ScaledDot()(q, k).std()
+    assert torch.corrcoef(torch.stack([low.flatten(), ScaledDot()(q, k).flatten()]))[0, 1] > 0.3
 
 
 def test_key_value_and_plain_form() -> None:

@@ -125,7 +125,7 @@ def test_it_learns_to_reverse(tmp_path: Path) -> None:
 
 def test_stopping_by_epochs_minutes_and_patience(tmp_path: Path) -> None:
     by_epochs = run(tmp_path / "e", quick_settings(training={"steps": None, "epochs": 2}))
-    assert by_epochs.reason == "2 epochs done"
+    assert by_epochs.reason == "all 2 epochs done"
     batches = by_epochs.step
     assert batches % 2 == 0
     by_time = run(tmp_path / "m", quick_settings(training={"steps": None, "minutes": 0.005}))

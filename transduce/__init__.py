@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 __version__ = "0.1.0"
 
@@ -31,16 +31,20 @@ def train(
     pairs: Sequence[tuple[str, str]],
     valid_pairs: Sequence[tuple[str, str]] | None = None,
     preset: str = "small",
+    task: Literal["translate", "classify"] = "translate",
     report: Report | None = None,
     **settings: dict[str, Any],
 ) -> Model:
-    """Train on pairs in memory and give back the model: train("runs/x", pairs, model={"layers": 3})."""
+    """Train on pairs in memory and give back the model: train("runs/x", pairs, model={"layers": 3}).
+
+    With task="classify" the second of each pair is the label of the first.
+    """
     from transduce.data.corpus import ListCorpus
     from transduce.tasks.train import fit, resolve
     from transduce.terminal import Terminal
 
     run = Path(run)
-    resolved = resolve(run, preset, None, settings)
+    resolved = resolve(run, preset, None, settings, task)
     validation = None if valid_pairs is None else ListCorpus(valid_pairs)
     fit(run, ListCorpus(pairs), validation, resolved, report or Terminal())
     return load(run, resolved.training.device)

@@ -293,6 +293,9 @@ def check(settings: Settings) -> None:
         wrong.append("batch.layout=packed needs model.kind=transformer: an rnn reads one sentence a row")
     if m.kind == "rnn" and m.scale == "projection":
         wrong.append("model.scale=projection needs model.kind=transformer; for an rnn it is embedding or none")
+    width = m.d_model if m.kind == "rnn" else m.d_k or m.d_model // max(m.heads, 1)
+    if m.score_rank is not None and m.score_rank > width:
+        wrong.append(f"model.score_rank={m.score_rank} must not exceed {width}, the width of what is compared")
     if m.score_rank is not None and m.score != "bilinear":
         wrong.append(f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}")
     if m.kind != "rnn" and m.positions == "sinusoid" and m.d_model % 2:
@@ -321,6 +324,21 @@ def check(settings: Settings) -> None:
         wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")
     if tr.steps is None and tr.epochs is None and tr.minutes is None:
         wrong.append("one of training.steps, training.epochs and training.minutes must be set")
+    if wrong:
+        raise SettingsError("; ".join(wrong))
+
+
+def check_idle(settings: Settings) -> None:
+    """Refuse what would have no effect. For new runs only: a trained model keeps what it was trained with."""
+    m = settings.model
+    idle = ["decoder_layers", "token_dropout"] if m.kind == "rnn" else ["cell", "attention", "bidirectional"]
+    wrong = [
+        f"model.{key}={str(getattr(m, key)).lower()} has no effect with model.kind={m.kind}; leave it out"
+        for key in idle
+        if getattr(m, key) != getattr(ModelSettings, key)
+    ]
+    if m.kind == "rnn" and not m.attention and m.score != ModelSettings.score:
+        wrong.append(f"model.score={m.score} has no effect with model.attention=false; leave it out")
     if wrong:
         raise SettingsError("; ".join(wrong))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,18 @@ def macro_f1(found: Sequence[str], references: Sequence[str]) -> float:
     right = Counter(f for f, r in zip(found, references, strict=True) if f == r)
     labels = said.keys() | true.keys()
     return sum(2 * right[label] / (said[label] + true[label]) for label in labels) / len(labels)
+
+
+def compare_labels(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Both accuracies, and McNemar's exact p: how probable so uneven a split of the disagreements is by chance."""
+    _check(ours, references)
+    _check(theirs, references)
+    right = [(a == r, b == r) for a, b, r in zip(ours, theirs, references, strict=True)]
+    only_ours, only_theirs = right.count((True, False)), right.count((False, True))
+    count = only_ours + only_theirs
+    tail = sum(math.comb(count, k) for k in range(min(only_ours, only_theirs) + 1)) / 2**count
+    shares = [sum(side) / len(right) for side in zip(*right, strict=True)]
+    return {"ours": round(shares[0], 4), "theirs": round(shares[1], 4), "p": round(min(1.0, 2 * tail), 4)}
 
 
 def compare(

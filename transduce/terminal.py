@@ -63,15 +63,17 @@ class _Bar(Progress):
 class _Lines(Progress):
     def __init__(self, terminal: Terminal, title: str, total: float | None) -> None:
         self.terminal, self.title, self.total = terminal, title, total
-        self.started = self.said = time.monotonic()
+        self.said = time.monotonic()
+        self.begun: tuple[float, float] | None = None  # when, and how much was done then: a resumed run has a start
 
     def update(self, done: float, **facts: str) -> None:
         now = time.monotonic()
+        self.begun = self.begun or (now, done)
         if now - self.said < EVERY:
             return
         self.said = now
         told = [f"{name} {fact}" for name, fact in facts.items()]
-        if self.total and done:
-            left = (now - self.started) * (self.total / done - 1)
+        if self.total and done > self.begun[1]:
+            left = (now - self.begun[0]) * (self.total - done) / (done - self.begun[1])
             told = [f"{done / self.total:.0%}", *told, f"about {left / 60:.1f} minutes left"]
         self.terminal.say(f"{self.title}: {', '.join(told)}")

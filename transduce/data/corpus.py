@@ -165,7 +165,7 @@ class Labelled:
 
     def __iter__(self) -> Iterator[Pair]:
         for number, line in enumerate(read_lines(self.path), 1):
-            label, _, text = line.strip().partition(" ")
+            label, text = [*line.split(None, 1), "", ""][:2]
             if not label.startswith(LABEL) or label == LABEL:
                 raise DataError(
                     f"{self.path}, line {number}: it does not begin with {LABEL}NAME; or give labels in --target"
@@ -210,7 +210,14 @@ def open_corpus(source: str, target: str | None, labels: bool = False) -> Corpus
             return JsonLines(source)
         if labels:
             return Labelled(source)
-        raise DataError(f"{source} holds one side only: give the other with --target, or use a .tsv or .jsonl file")
+        if Path(source).is_file() and next(read_lines(source), "").startswith(LABEL):
+            raise DataError(f"{source} has labels before its lines: train on it with --task classify")
+        raise DataError(
+            f"{source} holds one side only: give the other too (--target, or --reference where a model is scored), "
+            f"or use a .tsv or .jsonl file"
+        )
+    if labels and next(read_lines(source), "").startswith(LABEL):
+        raise DataError(f"{source} has labels before its lines already; give either those or {target}")
     return TwoFiles(source, target)
 
 

@@ -15,6 +15,7 @@ from transduce.nn.attention import attention_weights
 from transduce.nn.masks import not_later, same_sentence
 from transduce.nn.positions import sinusoid_table
 from transduce.nn.scores import Dot, ScaledDot, Score
+from transduce.training.loss import cross_entropy
 from transduce.training.schedule import learning_rate
 
 
@@ -92,11 +93,14 @@ def smoothing(output: Path, epsilon: float = 0.1, vocabulary: int = 8) -> Path:
     left.bar([i + 0.2 for i in tokens], wanted, 0.4, color=BLUE, label="smoothed")
     left.set(xlabel="token of the vocabulary", ylabel="wanted probability")
     p = torch.linspace(0.02, 0.999, 300)
-    rest = ((1 - p) / (vocabulary - 1)).log()
-    q = 1 - epsilon + epsilon / vocabulary
-    smoothed = -(q * p.log() + (1 - q) * rest)
-    right.plot(p.tolist(), (-p.log()).tolist(), "--", color=ORANGE, label="one-hot")
-    right.plot(p.tolist(), smoothed.tolist(), color=BLUE, label="smoothed: certainty costs")
+    others = ((1 - p) / (vocabulary - 1)).unsqueeze(1).expand(-1, vocabulary - 1)
+    logits = torch.cat([others, p.unsqueeze(1)], 1).log().unsqueeze(1)  # (300, 1, vocabulary); the last one is right
+    wanted_token = torch.full((1, 1), vocabulary - 1)
+    losses = {
+        e: [float(cross_entropy(row.unsqueeze(0), wanted_token, e).total) for row in logits] for e in (0.0, epsilon)
+    }
+    right.plot(p.tolist(), losses[0.0], "--", color=ORANGE, label="one-hot")
+    right.plot(p.tolist(), losses[epsilon], color=BLUE, label="smoothed: certainty costs")
     right.set(xlabel="probability of the right token", ylabel="loss (nats)", ylim=(0, 3))
     for axis in (left, right):
         axis.legend(frameon=False)
@@ -107,11 +111,11 @@ def smoothing(output: Path, epsilon: float = 0.1, vocabulary: int = 8) -> Path:
 def saturation(output: Path, keys: int = 32, trials: int = 200) -> Path:
     """Why dot products are scaled: in many dimensions softmax picks one key, and its gradient dies."""
     widths = [2**power for power in range(1, 11)]
-    torch.manual_seed(0)
+    chance = torch.Generator().manual_seed(0)  # of our own: a picture must not disturb a run
     made = figure(10, 4, f"Softmax over {keys} random keys")
     left, right = made.subplots(1, 2)
     for name, score, colour, mark in (("dot", Dot(), ORANGE, "s--"), ("scaled dot", ScaledDot(), BLUE, "o-")):
-        found = [_peak_and_gradient(score, width, keys, trials) for width in widths]
+        found = [_peak_and_gradient(score, width, keys, trials, chance) for width in widths]
         left.plot(widths, [peak for peak, _ in found], mark, color=colour, label=name)
         right.plot(widths, [gradient for _, gradient in found], mark, color=colour, label=name)
     left.set(ylabel="largest weight (mean)", ylim=(0, 1.02))
@@ -125,9 +129,12 @@ def saturation(output: Path, keys: int = 32, trials: int = 200) -> Path:
     return save(made, output)
 
 
-def _peak_and_gradient(score: Score, width: int, keys: int, trials: int) -> tuple[float, float]:
+def _peak_and_gradient(
+    score: Score, width: int, keys: int, trials: int, chance: torch.Generator
+) -> tuple[float, float]:
     """Of softmax(score): its largest weight, and the norm of its Jacobian diag(a) - a aᵀ."""
-    weights = attention_weights(torch.randn(trials, 1, width), torch.randn(trials, keys, width), None, score)
+    q, k = (torch.randn(trials, count, width, generator=chance) for count in (1, keys))
+    weights = attention_weights(q, k, None, score)
     a = weights.squeeze(1)
     jacobian = torch.diag_embed(a) - a.unsqueeze(2) * a.unsqueeze(1)
     return float(a.amax(1).mean()), float(jacobian.flatten(1).norm(dim=1).mean())

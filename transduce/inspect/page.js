@@ -266,6 +266,7 @@ function showNumbers() {
 // ---- alignment, next tokens, beams: the same whatever head is chosen
 
 function showRest() {
+  find("model").textContent = facts.model;
   find("text").textContent = facts.text;
   find("translation").textContent = facts.translation;
   find("alignment-section").hidden = !facts.alignment.length;

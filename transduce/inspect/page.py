@@ -69,12 +69,13 @@ def _facts(trace: Trace) -> dict:
             "heads": found.shape[1],
             "queries": queries,
             "keys": keys,
-            "query_words": words(queries),
-            "key_words": words(keys),
+            "query_words": list(range(len(queries))) if trace.whole_words else words(queries),
+            "key_words": list(range(len(keys))) if trace.whole_words else words(keys),
             "entropy": [[round(float(x), 3) for x in row] for row in trace.entropy(kind)],
             "weights": base64.b64encode(packed).decode(),
         }
     return {
+        "model": trace.model,
         "text": trace.text,
         "translation": trace.translation,
         "largest": largest,

@@ -35,13 +35,17 @@ def figure(width: float, height: float, title: str) -> Figure:
 
 def save(made: Figure, output: Path) -> Path:
     """In the format that the name ends in."""
+    check_name(output)
     content = io.BytesIO()
-    try:
-        made.savefig(content, dpi=150, format=output.suffix.removeprefix(".") or "png")
-    except ValueError as error:
-        raise DataError(f"cannot draw {output}: end its name in .png, .svg or .pdf") from error
+    made.savefig(content, dpi=150, format=output.suffix.removeprefix(".").lower())
     write_file(output, content.getvalue())
     return output
+
+
+def check_name(output: Path) -> None:
+    """Before long work too."""
+    if output.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise DataError(f"cannot draw {output}: end its name in .png, .svg or .pdf")
 
 
 def attention(trace: Trace, output: Path, kind: str, layer: int | None = None, head: int | None = None) -> Path:
@@ -82,16 +86,17 @@ def line_lengths(lengths: np.ndarray, names: tuple[str, str], output: Path) -> P
     return save(made, output)
 
 
-def bleu_by_length(results: Mapping[str, Sequence[tuple[int, int, float]]], output: Path) -> Path:
+def bleu_by_length(results: Mapping[str, Sequence[tuple[int, int, float]]], unit: str, output: Path) -> Path:
     """BLEU of some models against the length of the source: for each, (from, to, BLEU) of every group of lengths."""
     made = figure(8, 4.5, "BLEU against source length")
     axis = made.subplots()
     marks = ("o-", "s--", "^:", "D-.")
-    for (name, groups), colour, mark in zip(results.items(), COLOURS, marks * 2, strict=False):
-        axis.plot(range(len(groups)), [score for _, _, score in groups], mark, color=colour, label=name)
+    for i, (name, groups) in enumerate(results.items()):
+        scores, label = [score for _, _, score in groups], f" {name}".replace("$", r"\$")
+        axis.plot(range(len(groups)), scores, marks[i % len(marks)], color=COLOURS[i % len(COLOURS)], label=label)
     groups = next(iter(results.values()))
     axis.set_xticks(range(len(groups)), [f"{low}" if low == high else f"{low} - {high}" for low, high, _ in groups])
-    axis.set(xlabel="words in the source", ylabel="BLEU", ylim=(0, 102))
+    axis.set(xlabel=f"{unit} in the source", ylabel="BLEU", ylim=(0, 102))
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, loc="lower left")
     return save(made, output)
@@ -100,6 +105,8 @@ def bleu_by_length(results: Mapping[str, Sequence[tuple[int, int, float]]], outp
 def learning_curve(run: Path, output: Path) -> Path:
     """Loss, BLEU and learning rate of a run against its steps."""
     path = run / "metrics.jsonl"
+    if not run.is_dir():
+        raise DataError(f"there is no folder {run}")
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl: nothing has been trained there yet")
     records = read(path)
@@ -108,10 +115,10 @@ def learning_curve(run: Path, output: Path) -> Path:
         raise DataError(f"{path} is empty: nothing has been trained there yet")
     valid = [r for r in records if r["kind"] == "valid"]
     measure = "accuracy" if any("accuracy" in r for r in valid) else "bleu"
-    scored = [r for r in valid if r[measure] is not None]
+    scored = [r for r in valid if r.get(measure) is not None]
     name = "accuracy (%)" if measure == "accuracy" else "BLEU"
 
-    made = figure(9, 4, f"Learning curve of {run.name}")
+    made = figure(9, 4, f"Learning curve of {run.name}".replace("$", r"\$"))
     loss, score = made.subplots(1, 2)
     loss.plot([r["step"] for r in train], [r["loss"] for r in train], color=BLUE, label="training (smoothed labels)")
     loss.plot([r["step"] for r in valid], [r["loss"] for r in valid], "o-", color=ORANGE, label="validation")

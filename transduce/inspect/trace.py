@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ class Node(NamedTuple):
     kept: bool  # part of the translation that was taken
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """Named arrays of weights (layer, head, query, key); a kind of attention that a model has not is None.
 
@@ -49,6 +50,12 @@ class Trace:
     next_tokens: tuple[tuple[tuple[str, float], ...], ...]  # the most probable ones at each step
     probabilities: tuple[float, ...]  # of each token of the target
     beams: tuple[Node, ...]  # empty where the target was given
+    model: str = ""  # what looked, in words
+    whole_words: bool = False  # whether subwords have been joined
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{kind} {self.weights(kind).shape}" for kind in self.kinds())
+        return f"<Trace of {self.text!r} -> {self.translation!r}: {shapes or 'no attention'}>"
 
     def kinds(self) -> list[str]:
         """The kinds of attention that there are."""
@@ -85,6 +92,8 @@ class Trace:
 
     def merged(self) -> Trace:
         """The same with subwords joined to words: summed over keys, the mean over queries."""
+        if self.whole_words:
+            return self
         source, target, read = words(self.source), words(self.target), words(self.read)
         first = [target.index(word) for word in range(max(target) + 1)]  # the token that each word begins with
         return replace(
@@ -96,7 +105,11 @@ class Trace:
             decoder=None if self.decoder is None else merge(self.decoder, target, read),
             cross=None if self.cross is None else merge(self.cross, target, source),
             next_tokens=tuple(self.next_tokens[i] for i in first),
-            probabilities=tuple(self.probabilities[i] for i in first),
+            probabilities=tuple(  # a word is as probable as all its tokens one after the other
+                math.prod(p for p, group in zip(self.probabilities, target, strict=True) if group == word)
+                for word in range(len(first))
+            ),
+            whole_words=True,
         )
 
     def alignment(self) -> list[tuple[str, str, float]]:
@@ -111,20 +124,30 @@ class Trace:
         return [(whole.target[i], whole.source[mean[i].argmax()], float(mean[i].max())) for i in rows]
 
     def to_bertviz(self) -> dict[str, Any]:
-        """The arguments of bertviz' head_view and model_view."""
+        """The arguments of bertviz' head_view and model_view, which name decoder positions by what was read there."""
 
         def layers(kind: str) -> list[torch.Tensor]:
             return [torch.from_numpy(layer).unsqueeze(0) for layer in self.weights(kind)]
 
-        names = {"encoder_tokens": list(self.source), "decoder_tokens": list(self.target)}
+        names = {"encoder_tokens": list(self.source), "decoder_tokens": list(self.read)}
         return {**{f"{kind}_attention": layers(kind) for kind in self.kinds()}, **names}
 
-    def save(self, path: str | Path, kind: str = "cross", layer: int | None = None, head: int | None = None) -> Path:
-        """As a page of everything (.html), or one head, or the mean, as a picture (.png, .svg, .pdf)."""
+    def save(
+        self, path: str | Path, kind: str | None = None, layer: int | None = None, head: int | None = None
+    ) -> Path:
+        """As a page of everything (.html), or one head, or the mean, as a picture (.png, .svg, .pdf).
+
+        `kind` is cross if it is not given, or what there is.
+        """
         path = Path(path)
-        if path.suffix == ".html":
+        if path.suffix.lower() == ".html":
             return page.write(self, path)
-        return plots.attention(self, path, kind, layer, head)
+        if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise DataError(
+                f"cannot draw {path}: end its name in .html for everything, in .png, .svg or .pdf for a head"
+            )
+        usual = "cross" if self.cross is not None else [*self.kinds(), "cross"][0]
+        return plots.attention(self, path, kind or usual, layer, head)
 
     def _repr_html_(self) -> str:
         whole = html.escape(page.render(self), quote=True)
@@ -134,6 +157,9 @@ class Trace:
 @torch.inference_mode()
 def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     """Translate `text`, or read `target` as its translation, and note everything on the way."""
+    for given in (text, target or ""):
+        if not isinstance(given, str):
+            raise DataError(f"a sentence is text, not {type(given).__name__}: {given!r}")
     source_ids = model.tokenizers.source.encode([normalise(text)])[0]
     longest = model.settings.model.max_positions - 1
     if not source_ids:
@@ -151,7 +177,9 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     target_in = lay_out([[[BEGIN, *target_ids]]]).to(model.device)
     model.model.eval()
     maps = model.model.attention(source, target_in)
-    found = log_probabilities(model.model(source, target_in))[0].exp()  # (T, vocabulary)
+    logits = model.model(source, target_in)[0]  # (T, vocabulary)
+    # What search never writes is impossible, unless somebody wrote it.
+    found = (log_probabilities(logits) if target is None else logits.float().log_softmax(-1)).exp()
     written = torch.tensor([*target_ids, END], device=found.device)
     best, ids = found.topk(min(BEST, found.size(1)))
     names = [_names(model.tokenizers.target, row) for row in ids.tolist()]
@@ -167,7 +195,16 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
         next_tokens=tuple(tuple(zip(row, p, strict=True)) for row, p in zip(names, best.tolist(), strict=True)),
         probabilities=tuple(found.gather(1, written.unsqueeze(1)).squeeze(1).tolist()),
         beams=nodes,
+        model=_described(model),
     )
+
+
+def _described(model: Translator) -> str:
+    m = model.settings.model
+    size = f"{m.layers} layers of width {m.d_model}"
+    if m.kind == "rnn":
+        return f"{m.cell.upper()}, {size}, {f'{m.score} attention' if m.attention else 'no attention'}"
+    return f"{m.kind}, {size}, {m.heads} heads, {m.score} score"
 
 
 def _stacked(layers: list[torch.Tensor]) -> np.ndarray | None:

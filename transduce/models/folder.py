@@ -96,7 +96,12 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """All of it or nothing: written beside, flushed to the disk, renamed."""
+    """All of it or nothing: written beside, flushed to the disk, renamed. A link is followed."""
+    if not path.name or path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder; name a file")
+    if path.exists() and not path.is_file():
+        raise UserError(f"cannot write {path}: it is not an ordinary file")
+    path = path.resolve()
     _write_beside(path, content)
     os.replace(_beside(path), path)
 

@@ -61,17 +61,22 @@ class ScaledDot(Score):
 class Bilinear(Score):
     """s(x, q) = xᵀ W q; with a rank, W = UᵀV and s(x, q) = (U x)ᵀ (V q), which need not be symmetric.
 
-    W begins as I / √D, the scaled dot, and finds its own way from there: a random one saturates the softmax.
+    W begins as I / √D, the scaled dot, and UᵀV as that within a random subspace; they find their own way from there.
+    A random start would saturate the softmax.
     """
 
     def __init__(self, d_k: int, d_q: int, heads: int | None = None, rank: int | None = None) -> None:
         super().__init__()
         self.W = _weight(heads, d_k, d_q) if rank is None else None
-        if self.W is not None:
-            with torch.no_grad():
+        with torch.no_grad():
+            if self.W is not None:
                 self.W.copy_(torch.eye(d_k, d_q) / math.sqrt(d_q))
-        self.U = None if rank is None else _weight(heads, rank, d_k)
-        self.V = None if rank is None else _weight(heads, rank, d_q)
+            self.U = None if rank is None else _weight(heads, rank, d_k)
+            self.V = None if rank is None else _weight(heads, rank, d_q)
+            if self.U is not None and self.V is not None:
+                axes = nn.init.orthogonal_(torch.empty(rank or 0, max(d_k, d_q)))
+                self.U.copy_(axes[:, :d_k])
+                self.V.copy_(axes[:, :d_q] / math.sqrt(d_q))
 
     def product(self, q: Tensor, k: Tensor) -> Product:
         if self.W is not None:

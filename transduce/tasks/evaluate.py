@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce import config
+from transduce.errors import DataError
 from transduce.report import SILENT
 from transduce.tasks import Flags, Hidden, search_settings
 
@@ -56,11 +57,14 @@ def evaluate(
     from transduce import evaluate as scores
     from transduce.data.corpus import open_corpus, read_lines
     from transduce.decoding.translator import Translator
+    from transduce.text.tokenizer import normalise
 
+    if not model.exists():
+        raise DataError(f"there is no folder, or file of translations, {model}")
     stored = config.compose(config.read(model / "config.yaml") if (model / "config.yaml").exists() else {})
     labels = stored.text.target_tokenizer == "labels"
     pairs = list(open_corpus(source, reference, labels))
-    references = [pair.target for pair in pairs]
+    references = [normalise(pair.target) if labels else pair.target for pair in pairs]
 
     search = search_settings(settings, beam=beam, length_penalty=length_penalty)
 
@@ -77,7 +81,11 @@ def evaluate(
     result: dict[str, Any] = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs)}
     if labels:
         accuracy, f1 = scores.exact_match(ours, references), scores.macro_f1(ours, references)
-        return {**result, "scores": {"accuracy": round(accuracy, 4), "macro_f1": round(f1, 4)}}
+        result["scores"] = {"accuracy": round(accuracy, 4), "macro_f1": round(f1, 4)}
+        if against is not None:
+            accuracies = scores.compare_labels(ours, translations(against, None), references)
+            result["against"] = {"other": str(against), "accuracy": accuracies}
+        return result
     result["scores"] = {
         name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize, lowercase).items()
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT
 from transduce.tasks import Hidden, Output
 
@@ -48,6 +49,7 @@ def inspect(
         auto, cpu, cuda or mps.
     """
     seen = _load(model, weights, device).trace(sentence, target)
+    seen = replace(seen, model=f"{model}: {seen.model}")
     written = seen.save(output or model / "attention.html")
     yield f"{seen.text}  ->  {seen.translation}"
     yield from (f"  {source} <-> {word}  ({weight:.2f})" for word, source, weight in seen.alignment())
@@ -65,7 +67,7 @@ def plot_attention(
     sentence: str,
     *,
     target: str | None = None,
-    kind: str = "cross",
+    kind: str | None = None,
     layer: int | None = None,
     head: int | None = None,
     words: bool = False,
@@ -85,7 +87,7 @@ def plot_attention(
     target
         Translation to look at instead of the model's own.
     kind
-        encoder, decoder or cross (the decoder looking at the encoder).
+        encoder, decoder or cross (the decoder looking at the encoder); cross if not given and there is one.
     layer
         Counted from 1; all if not given.
     head
@@ -95,8 +97,12 @@ def plot_attention(
     output
         PNG, SVG or PDF file; attention.png if not given.
     """
+    from transduce.inspect.plots import check_name
+
+    path = output or Path("attention.png")
+    check_name(path)
     seen = _load(model).trace(sentence, target)
-    written = (seen.merged() if words else seen).save(output or Path("attention.png"), kind, layer, head)
+    written = (seen.merged() if words else seen).save(path, kind, layer, head)
     report.say(f"wrote {written}")
 
 
@@ -116,8 +122,10 @@ def plot_positions(*, length: int = 100, d_model: int = 128, output: Output = No
     """
     from transduce.inspect import ideas
 
-    if length < 4 or d_model < 2 or d_model % 2:
-        raise DataError(f"length={length} must be at least 4 and d_model={d_model} even and at least 2")
+    if not 4 <= length <= 2000:
+        raise DataError(f"length={length} must be between 4 and 2000")
+    if not 2 <= d_model <= 4096 or d_model % 2:
+        raise DataError(f"d_model={d_model} must be an even number between 2 and 4096")
     report.say(f"wrote {ideas.positions(output or Path('positions.png'), length, d_model)}")
 
 
@@ -147,8 +155,9 @@ def plot_schedule(*, steps: int = 20_000, warmup: int = 4000, output: Output = N
     """
     from transduce.inspect import ideas
 
-    if steps < 2 or warmup < 1:
-        raise DataError(f"steps={steps} must be at least 2 and warmup={warmup} at least 1")
+    for name, value, least in (("steps", steps, 2), ("warmup", warmup, 1)):
+        if value < least:
+            raise DataError(f"{name}={value} must be at least {least}")
     report.say(f"wrote {ideas.schedules(output or Path('schedule.png'), steps, warmup)}")
 
 
@@ -199,28 +208,70 @@ def plot_lengths(
     """
     from transduce.data.corpus import open_corpus
     from transduce.evaluate import bleu
-    from transduce.inspect.plots import bleu_by_length
+    from transduce.inspect.plots import bleu_by_length, check_name
     from transduce.text.bundled import bundled
 
+    path = output or Path("lengths.png")
+    check_name(path)
+    if not models:
+        raise SettingsError("name at least one model folder")
+    if reference is not None and source is None:
+        raise SettingsError("--reference is given without --source")
+    loaded = {str(folder): _load(folder) for folder in models}  # all of them, before the first is put to work
     pairs = [(p.source, p.target) for p in (open_corpus(source, reference) if source else bundled(train=0).test)]
-    pairs.sort(key=lambda pair: len(pair[0].split()))
-    groups = [pairs[i * len(pairs) // GROUPS : (i + 1) * len(pairs) // GROUPS] for i in range(GROUPS)]
-    groups = [group for group in groups if group]
-    if not groups:
+    if not pairs:
         raise DataError("there is nothing to translate: the text is empty")
-    ends = [(len(group[0][0].split()), len(group[-1][0].split())) for group in groups]
+    unit, groups = _by_length(pairs)
+    names = _short_names(models)
+    yield f"{f'{unit} in the source':24}" + "".join(f"{_range(*ends):>9}" for ends in groups) + f"{'all':>9}"
     results = {}
-    yield f"{'words in the source':24}" + "".join(f"{f'{low} - {high}':>9}" for low, high in ends) + f"{'all':>9}"
-    for folder in models:
+    for name, (folder, model) in zip(names, loaded.items(), strict=True):
         report.say(f"translating {len(pairs):,} sentences with {folder}")
-        texts = iter([found.text for found in _load(folder).translate([text for text, _ in pairs])])
-        found = [[next(texts) for _ in group] for group in groups]
-        wanted = [[target for _, target in group] for group in groups]
-        scores = [bleu(*both) for both in zip(found, wanted, strict=True)]
-        results[folder.name] = [(*end, score) for end, score in zip(ends, scores, strict=True)]
-        whole = bleu(sum(found, []), sum(wanted, []))
-        yield f"{folder.name:24}" + "".join(f"{score:9.1f}" for score in [*scores, whole])
-    report.say(f"wrote {bleu_by_length(results, output or Path('lengths.png'))}")
+        t, lowercase = model.settings.training, model.settings.text.lowercase
+        scores: list[float] = []
+        everything: tuple[list[str], list[str]] = ([], [])
+        for group in groups.values():
+            found = [translation.text for translation in model.translate([text for text, _ in group])]
+            wanted = [target for _, target in group]
+            scores.append(bleu(found, wanted, t.bleu_tokenizer, lowercase))
+            everything[0].extend(found)
+            everything[1].extend(wanted)
+        results[name] = [(*ends, score) for ends, score in zip(groups, scores, strict=True)]
+        whole = bleu(*everything, t.bleu_tokenizer, lowercase)
+        yield f"{name:24}" + "".join(f"{score:9.1f}" for score in [*scores, whole])
+    report.say(f"wrote {bleu_by_length(results, unit, path)}")
+
+
+def _by_length(pairs: list[tuple[str, str]]) -> tuple[str, dict[tuple[int, int], list[tuple[str, str]]]]:
+    """Groups of about one size, by words; by characters where the text has no spaces. Lengths do not overlap."""
+    words, characters = (sum(size(text) for text, _ in pairs) for size in (lambda text: len(text.split()), len))
+    unit = "words" if characters < 15 * words else "characters"
+    by_length: dict[int, list[tuple[str, str]]] = {}
+    for pair in pairs:
+        by_length.setdefault(len(pair[0].split()) if unit == "words" else len(pair[0]), []).append(pair)
+    groups: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    first = 0
+    now: list[tuple[str, str]] = []
+    for length in sorted(by_length):
+        first = first if now else length
+        now = now + by_length[length]
+        if len(now) >= len(pairs) / GROUPS or length == max(by_length):
+            groups[first, length] = now
+            now = []
+    *rest, last = groups
+    if rest and len(groups[last]) < len(pairs) / GROUPS / 2:  # too few to be judged by themselves
+        groups[rest[-1][0], last[1]] = groups.pop(rest[-1]) + groups.pop(last)
+    return unit, groups
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low}" if low == high else f"{low} - {high}"
+
+
+def _short_names(folders: list[Path]) -> list[str]:
+    """Their last parts, where those differ; else all of them."""
+    names = [folder.name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
 PLOTS: dict[str, Callable[..., Any]] = {

@@ -79,27 +79,36 @@ def train(
     flags.setdefault("data", {}).update({key: value for key, value in files.items() if value is not None})
     if device is not None:
         flags.setdefault("training", {})["device"] = device
-    if task == "classify":
-        if source is None and not _started(run):
-            raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
-        for section, keys in CLASSIFY.items():
-            flags[section] = {**keys, **flags.get(section, {})}
-    resolved = resolve(run, preset, config, flags)
+    resolved = resolve(run, preset, config, flags, task)
+    if task == "classify" and resolved.data.source is None:
+        raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
     training, validation = _corpora(resolved, report)
     fit(run, training, validation, resolved, report)
 
 
-def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides) -> Settings:
-    """The settings of a run: preset, file and flags in rising strength; for an existing run, over what it has."""
+def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate") -> Settings:
+    """The settings of a run: preset, task, file and flags in rising strength; for an existing run, over what it has."""
     file = configuration.read(config) if config else {}
     stored = run / "config.yaml"
-    if not stored.exists():
-        if run.exists() and (not run.is_dir() or any(run.iterdir())):
+    given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
+    sections = [layer.get("data") for layer in (file, flags)]
+    if not stored.exists() or (given and not _started(run)):  # what failed before its first step is begun anew
+        if not stored.exists() and run.exists() and (not run.is_dir() or any(run.iterdir())):
             raise SettingsError(f"{run} exists and is not a run folder; choose another name")
-        own_text = configuration.compose(file, flags).data.source is not None
-        base = presets.find(preset or ("small" if own_text else "tiny"))
-        return configuration.compose(base.settings, file, flags)
+        own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
+        base = presets.find(preset or ("small" if own_text else "tiny")).settings
+        if task == "classify" and base.get("model", {}).get("kind", "transformer") != "transformer":
+            raise SettingsError(
+                f"--task classify trains an encoder of the Transformer; the preset {preset} is of another kind"
+            )
+        resolved = configuration.compose(base, *([CLASSIFY] if task == "classify" else []), file, flags)
+        configuration.check_idle(resolved)
+        return resolved
     before = configuration.compose(configuration.read(stored))
+    if task == "classify" and before.model.kind != "classifier":
+        raise SettingsError(
+            f"{run} holds a model of kind {before.model.kind}, not a classifier; choose another run folder"
+        )
     layers = [presets.find(preset).settings] if preset else []
     now = configuration.compose(*layers, file, flags, base=before)
     old, new = configuration.flat(before), configuration.flat(now)
@@ -130,7 +139,7 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     from transduce.nn.device import choose_device
     from transduce.training.trainer import Trainer
 
-    device = choose_device(settings.training.device)
+    device, settings_given = choose_device(settings.training.device), settings
     pairs = corpus.count(training)
     if validation is None:
         training, validation = corpus.hold_out(training, pairs, settings.data.hold_out)
@@ -139,6 +148,8 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
             report.say(f"no validation text given: {held:,} of {pairs:,} pairs are set aside for it")
     tokenizers = _tokenizers(run, training, pairs, settings, report)
 
+    if validation is not None and settings.text.target_tokenizer == "labels":
+        _name_unknown_labels(validation, tokenizers, report)
     store = _store(run, training, tokenizers, settings, report)
     settings = replace(settings, batch=replace(settings.batch, layout=_layout(run, settings, device)))
     batches = Batches(store, settings.batch, tokenizers, settings.training.seed, settings.text.sampling, device)
@@ -155,7 +166,7 @@ def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settin
     trainer = Trainer(run, model, settings, batches, valid_batches, measure, device, report)
     report.say(_limits(settings))
     try:
-        outcome = trainer.run()
+        outcome = trainer.run(lambda: folder.write_folder(run, _config_file(settings_given)))
     finally:
         try:
             learning_curve(run, run / "curve.png")
@@ -217,17 +228,32 @@ def _tokenizers(run: Path, training: Corpus, pairs: int, settings: Settings, rep
     from transduce.models.folder import verify, write_folder
     from transduce.text.tokenizer import Tokenizers
 
-    config = {"config.yaml": configuration.write(settings).encode()}
     if _started(run):
         tokenizers = Tokenizers.load(run, settings.text)
         verify(run, tokenizers.files())
-        write_folder(run, config)
         return tokenizers
     every = -(-pairs // ENOUGH_FOR_VOCABULARY)
     report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {pairs // every:,} of {pairs:,} pairs")
-    tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text)
-    write_folder(run, {**tokenizers.files(), **config})
+    labels = settings.text.target_tokenizer == "labels"  # a sample could miss some
+    every_label = {pair.target for pair in Normalised(training)} if labels else None
+    tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text, every_label)
+    write_folder(run, {**tokenizers.files(), **_config_file(settings)})
     return tokenizers
+
+
+def _config_file(settings: Settings) -> dict[str, bytes]:
+    return {"config.yaml": configuration.write(settings).encode()}
+
+
+def _name_unknown_labels(validation: Corpus, tokenizers: Tokenizers, report: Report) -> None:
+    """Labels that only validation text has can never be right."""
+    from transduce.data.corpus import Normalised
+    from transduce.text.tokenizer import UNKNOWN
+
+    labels = sorted({pair.target for pair in Normalised(validation)})
+    unknown = [label for label in labels if tokenizers.target.encode([label]) == [[UNKNOWN]]]
+    if unknown:
+        report.warn(f"validation has labels that the training text has not: {', '.join(unknown[:10])}")
 
 
 def _store(run: Path, text: Corpus, tokenizers: Tokenizers, settings: Settings, report: Report) -> Store:
@@ -246,6 +272,7 @@ def _measure(validation: Corpus | None, tokenizers: Tokenizers, settings: Settin
     from transduce.decoding.translator import Translator
     from transduce.evaluate import bleu, exact_match, metrics
     from transduce.models.folder import Loaded
+    from transduce.text.tokenizer import normalise
     from transduce.training.trainer import Measure
 
     tokenize, lines = settings.training.bleu_tokenizer, settings.training.bleu_lines
@@ -260,5 +287,6 @@ def _measure(validation: Corpus | None, tokenizers: Tokenizers, settings: Settin
         return [found.text for found in translator.translate([pair.source for pair in pairs])]
 
     if settings.text.target_tokenizer == "labels":
-        return Measure("accuracy", lambda model: 100 * exact_match(decode(model), references))
+        labels = [normalise(label) for label in references]
+        return Measure("accuracy", lambda model: 100 * exact_match(decode(model), labels))
     return Measure("BLEU", lambda model: bleu(decode(model), references, tokenize, settings.text.lowercase))

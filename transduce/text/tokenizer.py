@@ -180,11 +180,15 @@ class LabelTokenizer(ListTokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str], settings: TextSettings) -> LabelTokenizer:
-        labels = sorted(set(texts))
-        if len(labels) > settings.vocabulary:
+        labels = sorted({text for text in texts if text})
+        if len(labels) + len(SPECIAL) > settings.vocabulary:
             raise SettingsError(
-                f"the target has {len(labels):,} different labels, more than text.vocabulary={settings.vocabulary}; "
-                f"is it a file of labels, one a line?"
+                f"the target has {len(labels):,} different labels, more than text.vocabulary={settings.vocabulary} "
+                f"holds beside {len(SPECIAL)} special tokens; raise it, or is this no file of labels, one a line?"
+            )
+        if len(labels) < 2:
+            raise SettingsError(
+                f"the target has one label only, {labels[0] if labels else 'an empty one'}: two are needed"
             )
         return cls("\n".join([*SPECIAL, *labels]).encode())
 
@@ -243,21 +247,25 @@ class Tokenizers:
     """The tokenizer of each side; one and the same where the vocabulary is joint."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer, settings: TextSettings) -> None:
+        labels = settings.target_tokenizer == "labels"  # a name, not text: it stays as it is
         self.source = Lowercased(source) if settings.lowercase else source
-        self.target = Lowercased(target) if settings.lowercase else target
+        self.target = Lowercased(target) if settings.lowercase and not labels else target
         self.settings = settings
 
     @classmethod
-    def train(cls, pairs: Iterable[tuple[str, str]], settings: TextSettings) -> Tokenizers:
-        """From pairs of normalised text, which may be read more than once."""
+    def train(
+        cls, pairs: Iterable[tuple[str, str]], settings: TextSettings, labels: Iterable[str] | None = None
+    ) -> Tokenizers:
+        """From pairs of normalised text, which may be read more than once; `labels`: all, where pairs are a sample."""
         of_source, of_target = _kinds(settings)
-        if settings.lowercase:
-            pairs = LowercasedPairs(pairs)
+        low = LowercasedPairs(pairs) if settings.lowercase else pairs
         if settings.joint:
-            both = of_source.train((text for pair in pairs for text in pair), settings)
+            both = of_source.train((text for pair in low for text in pair), settings)
             return cls(both, both, settings)
-        source = of_source.train((source for source, _ in pairs), settings)
-        return cls(source, of_target.train((target for _, target in pairs), settings), settings)
+        source = of_source.train((source for source, _ in low), settings)
+        if settings.target_tokenizer == "labels":
+            low = pairs
+        return cls(source, of_target.train(labels or (target for _, target in low), settings), settings)
 
     def files(self) -> dict[str, bytes]:
         """File names and contents for the model folder."""

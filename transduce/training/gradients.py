@@ -155,7 +155,7 @@ def _working_copy(model: Seq2Seq, flat: FlatWeights) -> tuple[Seq2Seq, Tensor | 
     """
     if model.stream is None:
         return model, None
-    working = copy.deepcopy(model)
+    working = copy.deepcopy(model).train()  # whatever mode the model was handed over in
     for weight, original in zip(working.parameters(), model.parameters(), strict=True):
         weight.data = original.data
     products = {

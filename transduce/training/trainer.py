@@ -117,9 +117,10 @@ class Trainer:
 
     # ---- the story ---------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """Train until a limit is reached, from the last checkpoint if there is one."""
+    def run(self, begin: Callable[[], None] = lambda: None) -> Outcome:
+        """Train until a limit is reached, from the last checkpoint if there is one; `begin` when that has worked."""
         self._resume()
+        begin()
         self.started = time.monotonic() - self.standing.seconds
         with stop_requests() as request, self.report.progress("train", total=1.0) as bar:
             for epoch, used, batches in self._groups():
@@ -165,7 +166,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self) -> Validation | None:
-        """Loss without smoothing, and BLEU by decoding."""
+        """Loss without smoothing, and the measure by decoding."""
         if self.valid_batches is None:
             return None
         self.model.eval()
@@ -228,9 +229,9 @@ class Trainer:
         """The limit that has been reached before an update in this epoch; empty if none has."""
         t, at = self.settings.training, self.standing
         if t.steps is not None and at.step >= t.steps:
-            return f"{t.steps:,} steps done"
+            return "all steps done"
         if t.epochs is not None and epoch >= t.epochs:
-            return f"{t.epochs} epochs done"
+            return f"all {t.epochs} epochs done"
         if t.minutes is not None and self._seconds() >= 60 * t.minutes:
             return f"{t.minutes:g} minutes are over"
         if t.patience is not None and at.since_best >= t.patience:
