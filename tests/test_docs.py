@@ -52,7 +52,7 @@ def test_commands_parse(document: Path) -> None:
     for line in commands(document):
         words, settings = cli.split_settings(shlex.split(line)[1:])
         command, _, _ = cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
-        assert command in (*cli.COMMANDS, cli.plot_curve, *cli.PLOTS.values()), line
+        assert command in (*cli.COMMANDS, *cli.PLOTS.values()), line
         config.compose(settings)
 
 

@@ -13,15 +13,8 @@ from torch import Tensor
 
 from transduce.config import compose
 from transduce.errors import SettingsError
-from transduce.nn.attention import (
-    Baseline,
-    MultiHeadAttention,
-    attend,
-    attend_fused,
-    attend_hard,
-    attention_weights,
-    reinforced,
-)
+from transduce.nn.attention import MultiHeadAttention, attend, attend_fused, attention_weights
+from transduce.nn.hard import Baseline, attend_hard, reinforced
 from transduce.nn.masks import MayLook, not_later
 from transduce.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score, make_score
 

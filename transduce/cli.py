@@ -18,8 +18,9 @@ from transduce.tasks.bench import bench
 from transduce.tasks.demo import demo
 from transduce.tasks.doctor import doctor
 from transduce.tasks.evaluate import evaluate
-from transduce.tasks.look import PLOTS, inspect
-from transduce.tasks.lookup import corpus, plot_curve, presets, settings
+from transduce.tasks.inspect import inspect
+from transduce.tasks.lookup import corpus, presets, settings
+from transduce.tasks.plot import PLOTS
 from transduce.tasks.train import train
 from transduce.tasks.translate import score, translate
 from transduce.tasks.watch import runs, watch
@@ -36,13 +37,13 @@ def make_app() -> cyclopts.App:
         name="transduce",
         version=transduce.__version__,
         help="Sequence transduction you can read, train, look into and ship.",
-        help_epilogue="Examples:\n" + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, plot_curve)),
+        help_epilogue="Examples:\n" + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *PLOTS.values())),
         help_format="plaintext",
     )
     for place, function in enumerate(COMMANDS):
         app.command(function, name=function.__name__, sort_key=place, help_epilogue="")
     plot = cyclopts.App(name="plot", help="Draw pictures.", sort_key=len(COMMANDS), help_epilogue="")
-    for name, drawing in {"curve": plot_curve, **PLOTS}.items():
+    for name, drawing in PLOTS.items():
         plot.command(drawing, name=name)
     app.command(plot)
     return app

@@ -1,4 +1,4 @@
-"""transduce presets, settings, corpus and plot: things to look at."""
+"""transduce presets, settings and corpus: what there is to begin with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transduce import config
 from transduce.errors import DataError
 from transduce.models.presets import PRESETS, find
 from transduce.report import SILENT
-from transduce.tasks import Hidden, Output
+from transduce.tasks import Hidden
 
 
 def presets(name: str | None = None) -> Iterator[str]:
@@ -76,20 +76,3 @@ def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, report: Hidden =
         raise DataError(f"cannot write the corpus to {folder}: {error.strerror}") from error
     counts = f"{len(made.train):,} training, {len(made.dev):,} dev and {len(made.test):,} test pairs"
     report.say(f"wrote {counts} to {folder}")
-
-
-def plot_curve(run: Path, *, output: Output = None, report: Hidden = SILENT) -> None:
-    """Draw the learning curve of a run.
-
-    Example: transduce plot curve runs/demo -o curve.svg
-
-    Parameters
-    ----------
-    run
-        Run folder.
-    output
-        PNG or SVG file; curve.png in the run folder if not given.
-    """
-    from transduce.inspect.plots import learning_curve
-
-    report.say(f"wrote {learning_curve(run, output or run / 'curve.png')}")

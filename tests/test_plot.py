@@ -8,7 +8,7 @@ import pytest
 from conftest import bundled_pairs
 
 from transduce import cli
-from transduce.tasks import look
+from transduce.tasks import plot
 
 
 @pytest.mark.parametrize("name", ["positions", "masks", "schedule", "smoothing", "saturation"])
@@ -39,12 +39,12 @@ def test_lengths_of_several_models(model_folder: Path, tmp_path: Path, capsys: p
 
 def test_groups_of_lengths_do_not_overlap() -> None:
     pairs = [(" ".join("w" * n), "") for n in (1, 2, 2, 3, 3, 3, 4, 9, 9, 12, 12, 15) for _ in range(3)]
-    unit, groups = look._by_length(pairs)
+    unit, groups = plot._by_length(pairs)
     assert unit == "words"
     assert sum(map(len, groups.values())) == len(pairs)
     ends = list(groups)
     assert all(one[1] < two[0] for one, two in zip(ends, ends[1:], strict=False))
-    unit, groups = look._by_length([("我想喝啤酒" * n, "") for n in range(1, 9)])
+    unit, groups = plot._by_length([("我想喝啤酒" * n, "") for n in range(1, 9)])
     assert unit == "characters"
 
 

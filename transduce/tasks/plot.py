@@ -1,9 +1,8 @@
-"""transduce inspect and plot: look inside a model, and at the ideas behind it."""
+"""transduce plot: pictures of runs, of heads, and of the ideas behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,49 +16,27 @@ if TYPE_CHECKING:
 GROUPS = 6  # of lengths in `plot lengths`
 
 
-def inspect(
-    model: Path,
-    sentence: str,
-    *,
-    target: str | None = None,
-    output: Output = None,
-    weights: str | None = None,
-    device: str = "auto",
-    report: Hidden = SILENT,
-) -> Iterator[str]:
-    """Write one page that shows every layer and head for a sentence; it opens in any browser, without network.
+def _load(model: Path) -> Model:
+    from transduce.model import Model
 
-    Example: transduce inspect runs/demo "ich möchte ein bier trinken" -o page.html
+    return Model.load(model)
 
-    Prints the alignment: each word written, and the source word that it looked at most.
+
+def plot_curve(run: Path, *, output: Output = None, report: Hidden = SILENT) -> None:
+    """Draw the learning curve of a run.
+
+    Example: transduce plot curve runs/demo -o curve.svg
 
     Parameters
     ----------
-    model
-        Model folder.
-    sentence
-        Source sentence.
-    target
-        Translation to look at instead of the model's own.
+    run
+        Run folder.
     output
-        HTML file; attention.html in the model folder if not given. A .png, .svg or .pdf shows the mean of all heads.
-    weights
-        best, last or averaged instead of the usual.
-    device
-        auto, cpu, cuda or mps.
+        PNG or SVG file; curve.png in the run folder if not given.
     """
-    seen = _load(model, weights, device).trace(sentence, target)
-    seen = replace(seen, model=f"{model}: {seen.model}")
-    written = seen.save(output or model / "attention.html")
-    yield f"{seen.text}  ->  {seen.translation}"
-    yield from (f"  {source} <-> {word}  ({weight:.2f})" for word, source, weight in seen.alignment())
-    report.say(f"wrote {written}")
+    from transduce.inspect.plots import learning_curve
 
-
-def _load(model: Path, weights: str | None = None, device: str = "auto") -> Model:
-    from transduce.model import Model
-
-    return Model.load(model, device, weights)
+    report.say(f"wrote {learning_curve(run, output or run / 'curve.png')}")
 
 
 def plot_attention(
@@ -275,6 +252,7 @@ def _short_names(folders: list[Path]) -> list[str]:
 
 
 PLOTS: dict[str, Callable[..., Any]] = {
+    "curve": plot_curve,
     "positions": plot_positions,
     "masks": plot_masks,
     "schedule": plot_schedule,
