@@ -4,13 +4,17 @@ BIN := .venv/bin
 # test workers, of one thread each
 WORKERS ?= 2
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test chaos lint docs clean
 
 demo: .venv/ready
 	$(BIN)/transduce demo
 
 test: .venv/ready-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+# kill -9 at 50 random moments; every time the run must go on and end as if nothing had happened
+chaos: .venv/ready-test
+	$(BIN)/python tests/chaos.py --kills 50
 
 lint: .venv/ready-lint
 	$(BIN)/ruff check .

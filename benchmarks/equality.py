@@ -44,7 +44,7 @@ def trainer(device: str, layout: str, fast: bool, precision: str) -> Trainer:
     built = store.build(text, tokenizers, DataSettings(), Path(tempfile.gettempdir()) / "equality")
     torch.manual_seed(0)
     model = transformer.build(settings.model, tokenizers.source.size, tokenizers.target.size)
-    batches = Batches(built, settings.batch, tokenizers, seed=1, device=device)
+    batches = Batches(built, settings.batch, seed=1, device=device)
     return Trainer(Path(tempfile.mkdtemp()), model, settings, batches, None, None, device)
 
 

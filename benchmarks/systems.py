@@ -84,7 +84,7 @@ def ours(size: Size, device: str, fast: bool = True, layout: str | None = None) 
     )
     torch.manual_seed(0)
     built = transformer.build(settings.model, size.vocabulary, size.vocabulary)
-    batches = Batches(_Text(size), settings.batch, None, seed=1, device=device)
+    batches = Batches(_Text(size), settings.batch, seed=1, device=device)
     return Step(Trainer(Path(tempfile.mkdtemp()), built, settings, batches, None, None, device), size)
 
 
@@ -109,7 +109,7 @@ class Step:
         """Go on with sentences of another length, in batches of the same shape."""
         old = self.trainer.train_batches
         text = _Text(replace(self.size, length=mean, pairs=int(self.size.pairs * self.size.length / mean)))
-        self.trainer.train_batches = Batches(text, old.settings, None, seed=1, device=self.trainer.device)
+        self.trainer.train_batches = Batches(text, old.settings, seed=1, device=self.trainer.device)
         self.groups = self.trainer._groups()
 
     def profile(self, steps: int) -> dict[str, tuple[float, float]]:
@@ -141,6 +141,9 @@ class _Text:
 
     def __len__(self) -> int:
         return len(self.source.lengths)
+
+    def places(self, pairs: np.ndarray, epoch: int) -> np.ndarray:
+        return pairs
 
 
 def padded(size: Size, device: str) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:

@@ -17,6 +17,7 @@ from transduce.data import corpus, store
 from transduce.data.batches import Batches
 from transduce.data.corpus import JsonLines, ListCorpus, Pair, TabFile, TwoFiles, open_corpus, read_lines
 from transduce.data.layout import lay_out
+from transduce.data.store import Sampling
 from transduce.errors import DataError
 from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
 
@@ -131,7 +132,7 @@ def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> 
             tokenizers.target.decode(built.target.sentence(i).tolist()),
         )
         assert found == pairs[i]
-        assert built.place(i) == i + 1
+    assert built.lines(np.array([0, 7, 199])).tolist() == [1, 8, 200]
     assert built.counts.target_tokens == built.target.lengths.sum()
 
 
@@ -142,7 +143,7 @@ def test_every_dropped_pair_is_counted_by_reason(tmp_path: Path, tokenizers: Tok
     built = store.build(ListCorpus(pairs), tokenizers, filters, tmp_path)
     assert built.counts.dropped == {"empty": 2, "too long": 1, "length ratio": 1, "identical": 1, "duplicate": 1}
     assert (built.counts.read, built.counts.kept) == (8, 2)
-    assert [built.place(i) for i in range(2)] == [1, 8]
+    assert built.lines(np.arange(2)).tolist() == [1, 8]
     assert str(built.counts).startswith("2 of 8 pairs kept (")
     assert "1 length ratio" in str(built.counts)
     kept_all = store.build(ListCorpus(pairs), tokenizers, DataSettings(drop_empty=False), tmp_path)
@@ -202,8 +203,9 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, tokenizers: Tokenizers, 
 def batches(
     tmp_path: Path, tokenizers: Tokenizers, count: int = 300, sampling: float = 0.0, **settings: object
 ) -> Batches:
-    built = store.build(ListCorpus(bundled_pairs(count)), tokenizers, DataSettings(), tmp_path)
-    return Batches(built, BatchSettings(**settings), tokenizers, seed=3, sampling=sampling)  # type: ignore[arg-type]
+    drawn = Sampling(sampling, variants=3, seed=1) if sampling else None
+    built = store.build(ListCorpus(bundled_pairs(count)), tokenizers, DataSettings(), tmp_path, sampling=drawn)
+    return Batches(built, BatchSettings(**settings), seed=3)  # type: ignore[arg-type]
 
 
 LAYOUTS = [{"layout": "buckets", "tokens": 256}, {"layout": "packed", "tokens": 512, "row": 64}]
@@ -262,16 +264,37 @@ def test_empty_slots_are_reported(tmp_path: Path, tokenizers: Tokenizers) -> Non
         assert empty < 0.3
 
 
-def test_subword_sampling_changes_tokens_and_not_text(tmp_path: Path, tokenizers: Tokenizers) -> None:
-    plain = batches(tmp_path, tokenizers, tokens=256)
-    sampled = batches(tmp_path, tokenizers, sampling=0.2, tokens=256)
-    one, two = next(iter(plain.epoch(0))), next(iter(sampled.epoch(0)))
-    again = next(iter(sampled.epoch(0)))
-    assert torch.equal(two.source.tokens, again.source.tokens)
-    assert one.pairs.tolist() == two.pairs.tolist()
-    assert one.source.tokens.tolist() != two.source.tokens.tolist()
-    for before, after in zip(one.source.tokens.tolist(), two.source.tokens.tolist(), strict=True):
-        assert tokenizers.source.decode(before) == tokenizers.source.decode(after)
+@pytest.mark.parametrize("settings", LAYOUTS, ids=["buckets", "packed"])
+def test_subword_sampling_changes_tokens_and_not_text(
+    tmp_path: Path, tokenizers: Tokenizers, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CHUNK", 128)  # several workers
+    sampled, again = (batches(tmp_path / name, tokenizers, sampling=0.2, **settings) for name in ("one", "two"))
+    tokens: dict[int, set] = {line: set() for line in range(1, 301)}
+    for epoch in range(6):  # twice every variant
+        lines = []
+        for batch, same in zip(sampled.epoch(epoch), again.epoch(epoch), strict=True):
+            assert torch.equal(batch.source.tokens, same.source.tokens)  # decided by the seed alone
+            lines += sampled.store.lines(batch.pairs).tolist()
+        assert sorted(lines) == list(range(1, 301))  # every pair once
+        for place in sampled.store.places(np.arange(300), epoch):
+            source, target = (side.sentence(place).tolist() for side in sampled.store.sides)
+            line = int(sampled.store.lines(place))
+            text = tokenizers.source.decode(source), tokenizers.target.decode(target)
+            assert text == bundled_pairs(300)[line - 1]
+            tokens[line].add((*source, 0, *target))
+    assert all(len(variants) <= 3 for variants in tokens.values())
+    assert sum(len(variants) for variants in tokens.values()) > 600
+
+
+def test_a_variant_that_grew_too_long_gives_way(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    pairs = bundled_pairs(100)
+    longest = max(len(ids) for side in zip(*pairs, strict=True) for ids in tokenizers.source.encode(side)) + 1
+    corpus, limit = ListCorpus(pairs * 2), DataSettings(max_tokens=longest, drop_duplicates=True)
+    built = store.build(corpus, tokenizers, limit, tmp_path, sampling=Sampling(0.9, variants=2, seed=1))
+    assert (len(built), built.counts.kept, built.counts.dropped["duplicate"]) == (100, 100, 100)
+    assert built.longest < longest
+    assert built.lines(np.arange(4)).tolist() == [1, 1, 2, 2]
 
 
 def test_a_sentence_that_fits_no_batch(tmp_path: Path, tokenizers: Tokenizers) -> None:

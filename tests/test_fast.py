@@ -354,7 +354,7 @@ def _trainer(path: Path, layout: str, settings: Settings, tokenizers: Tokenizers
     model = folder.new_model(settings, tokenizers)
     from dataclasses import replace
 
-    batches = Batches(built, replace(settings.batch, layout=layout, row=64), tokenizers, seed=1)  # type: ignore[arg-type]
+    batches = Batches(built, replace(settings.batch, layout=layout, row=64), seed=1)  # type: ignore[arg-type]
     return Trainer(path / layout, model, settings, batches, None, None, "cpu")
 
 

@@ -85,6 +85,7 @@ class TextSettings:
     sampling: float = setting(
         0.0, "subword sampling in training: BPE dropout rate, or unigram smoothing alpha; 0 is off"
     )
+    variants: int = setting(8, "segmentations of each sentence that sampling draws; an epoch uses one of them")
 
 
 @dataclass(frozen=True)
@@ -104,17 +105,23 @@ class DataSettings:
     cache: str | None = setting(None, "folder for tokenized text; none: inside the run folder")
 
 
+BATCH_TOKENS = 4096
+
+
 @dataclass(frozen=True)
 class BatchSettings:
     """How sentences share a step."""
 
-    tokens: int = setting(4096, "slots of a batch on each side, empty ones included")
+    tokens: int | Literal["auto"] = setting(
+        BATCH_TOKENS, "slots of a batch on each side, empty ones included; auto: what fits into the GPU"
+    )
     layout: Literal["auto", "buckets", "packed"] = setting(
         "auto",
-        "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on CUDA, without sampling",
+        "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on CUDA",
     )
     row: int | None = setting(None, "slots of a row in the packed layout; none: 128, or more if a sentence needs it")
     accumulate: int = setting(1, "batches summed before an update")
+    split: int = setting(1, "parts that a batch is worked on in: the same update in less memory")
 
 
 @dataclass(frozen=True)
@@ -152,8 +159,12 @@ class TrainingSettings:
     bleu_lines: int = setting(500, "validation lines decoded for BLEU; 0: none")
     bleu_tokenizer: str = setting("13a", "sacreBLEU tokenizer; zh for Chinese")
     patience: int | None = setting(None, "stop after this many validations without a better one")
+    ema: float | None = setting(None, "decay of a moving average of the weights, such as 0.999; it is then the model")
     average: int = setting(5, "checkpoints in the averaged weights")
     keep: int = setting(2, "complete checkpoints kept for resuming")
+    keep_best: int = setting(0, "weights of the best validations kept, to be averaged too")
+    max_skipped: int = setting(10, "stop after so many batches in a row whose loss or gradient is no number")
+    tensorboard: bool = setting(False, "also write RUN/tensorboard (needs the extra: tensorboard)")
 
 
 @dataclass(frozen=True)
@@ -260,7 +271,7 @@ def check(settings: Settings) -> None:
     wrong = [
         f"{name}={value} must be at least 1"
         for name, value in flat(settings).items()
-        if name in _POSITIVE and value is not None and value < 1
+        if name in _POSITIVE and isinstance(value, int | float) and value < 1
     ]
     wrong += [
         f"{name}={value} must be at least 0 and below 1"
@@ -304,8 +315,6 @@ def check(settings: Settings) -> None:
         wrong.append("model.tie_source=true needs text.joint=true, one vocabulary for both languages")
     if t.sampling and t.tokenizer not in ("bpe", "unigram"):
         wrong.append(f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}")
-    if t.sampling and b.layout == "packed":
-        wrong.append(f"text.sampling={t.sampling} needs batch.layout=buckets: sampled text outgrows a packed row")
     if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
         wrong.append(f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}")
     if not 0 < t.coverage <= 1:
@@ -318,7 +327,7 @@ def check(settings: Settings) -> None:
         )
     if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
         wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
-    if b.layout != "buckets" and b.row is not None and b.row > b.tokens:
+    if b.layout != "buckets" and b.row is not None and b.tokens != "auto" and b.row > b.tokens:
         wrong.append(f"batch.row={b.row} must not exceed batch.tokens={b.tokens}")
     if o.schedule == "cosine" and tr.steps is None:
         wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")
@@ -345,19 +354,19 @@ def check_idle(settings: Settings) -> None:
 
 _POSITIVE = {
     *("model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v"),
-    "model.score_rank",
-    *("model.max_positions", "text.vocabulary", "data.max_tokens", "batch.tokens", "batch.row", "batch.accumulate"),
-    *("optimizer.warmup", "training.steps", "training.epochs", "training.log_every", "training.validate_every"),
-    *("training.patience", "training.average", "training.keep", "search.beam", "search.tokens"),
+    *("model.score_rank", "model.max_positions", "text.vocabulary", "text.variants", "data.max_tokens"),
+    *("batch.tokens", "batch.row", "batch.accumulate", "batch.split", "optimizer.warmup", "training.steps"),
+    *("training.epochs", "training.log_every", "training.validate_every", "training.patience", "training.average"),
+    *("training.keep", "training.max_skipped", "search.beam", "search.tokens"),
 }
 _FRACTIONS = {
     *("model.dropout", "model.embedding_dropout", "model.token_dropout", "model.residual_dropout"),
     *("model.attention_dropout", "model.feed_forward_dropout", "training.label_smoothing", "text.sampling"),
-    *("optimizer.beta1", "optimizer.beta2"),
+    *("optimizer.beta1", "optimizer.beta2", "training.ema"),
 }
 _NOT_NEGATIVE = {
     *("data.hold_out", "training.bleu_lines", "training.seed", "optimizer.weight_decay"),
-    *("search.length_penalty", "search.extra"),
+    *("search.length_penalty", "search.extra", "training.keep_best"),
 }
 _ABOVE_ZERO = {"model.eps", "optimizer.eps", "optimizer.factor", "optimizer.rate", "optimizer.clip", "training.minutes"}
 
@@ -379,13 +388,15 @@ def _names(layer: Overrides) -> Iterator[tuple[str, Any]]:
 
 def _convert(entry: Entry, value: Any) -> Any:
     """`value`, from YAML or from a flag's text, as the entry's type."""
-    options = typing.get_args(entry.type) if isinstance(entry.type, types.UnionType) else (entry.type,)
+    options = options_of(entry.type)
     if isinstance(value, str) and value.lower() in ("none", "null") and type(None) in options:
         return None
     for option in options:
         if typing.get_origin(option) is Literal:
             if value in typing.get_args(option):
                 return value
+            if len(options) > 1:
+                continue
             choices = typing.get_args(option)
             hint = did_you_mean(str(value), choices)
             raise SettingsError(f"{entry.name}={value} must be one of {', '.join(choices)}{hint}")
@@ -406,6 +417,11 @@ def _convert(entry: Entry, value: Any) -> Any:
                 return int(number)
     kind = " or ".join(describe_type(option) for option in options)
     raise SettingsError(f"{entry.name}={value} must be {kind}")
+
+
+def options_of(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
 
 
 def describe_type(kind: Any) -> str:

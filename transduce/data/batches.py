@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from transduce.config import BatchSettings
 from transduce.data.layout import Sentences, sentences, shifted, with_end
 from transduce.data.store import Store
 from transduce.errors import DataError
 from transduce.nn.rows import Rows
-from transduce.text.tokenizer import UNKNOWN, Tokenizer, Tokenizers
 
 POOL = 100  # a bucket pool holds about this many batches: long enough to sort, short enough to stay random
 
@@ -29,7 +29,8 @@ Plan = np.ndarray  # (sentences, 2) of one batch: place in the store, row
 
 
 class Batch(NamedTuple):
-    """What the model reads, writes after, and should write."""
+    """What the model reads, writes after, and should write. Where several processes share a batch, these are the rows
+    of one of them, but `pairs` and `tokens` those of all."""
 
     source: Rows
     target_in: Rows
@@ -40,6 +41,25 @@ class Batch(NamedTuple):
     def to(self, device: str) -> Batch:
         target_out = self.target_out.to(device, non_blocking=True)
         return self._replace(source=self.source.to(device), target_in=self.target_in.to(device), target_out=target_out)
+
+    def rows(self, rows: slice) -> Batch:
+        """Some of its rows; `pairs` and `tokens` stay those of the whole."""
+        source, target_in = (Rows(*(part[rows] for part in side)) for side in (self.source, self.target_in))
+        return self._replace(source=source, target_in=target_in, target_out=self.target_out[rows])
+
+    def split(self, parts: int) -> list[Batch]:
+        """Into at most so many parts, all of one height: the last may end with empty rows."""
+        height = -(-len(self.target_out) // parts)
+        if parts == 1 or height == 0:
+            return [self]
+        starts = range(0, len(self.target_out), height)
+        return [self.rows(slice(start, start + height))._with_rows(height) for start in starts]
+
+    def _with_rows(self, height: int) -> Batch:
+        """As many, the new ones empty."""
+        missing = (0, 0, 0, height - len(self.target_out))
+        source, target_in = (Rows(*(F.pad(part, missing) for part in side)) for side in (self.source, self.target_in))
+        return self._replace(source=source, target_in=target_in, target_out=F.pad(self.target_out, missing))
 
 
 class Fill(NamedTuple):
@@ -60,19 +80,20 @@ class Batches:
         self,
         store: Store,
         settings: BatchSettings,
-        tokenizers: Tokenizers,
         seed: int,
-        sampling: float = 0.0,
         device: str = "cpu",
+        share: tuple[int, int] = (0, 1),
     ) -> None:
+        """`share`: which process, of how many; of every batch it lays out its part of the rows."""
         self.store = store
         self.settings = settings
-        self.tokenizers = tokenizers
+        assert settings.tokens != "auto"  # it has been found by now
+        self.budget = settings.tokens
         self.seed = seed
-        self.sampling = sampling
+        self.share = share
         self._planned: tuple[int, list[Plan]] | None = None
         # All of the text on the GPU where that takes little of it: rows are made there and nothing waits for the CPU.
-        resident = not sampling and _has_room(device, store)
+        resident = _has_room(device, store)
         self._resident = (
             [torch.from_numpy(side.ids.astype(np.int32)).to(device) for side in store.sides] if resident else None
         )
@@ -82,15 +103,14 @@ class Batches:
         longest = int(max(self.source_slots.max(initial=0), self.target_slots.max(initial=0)))
         self.packed = settings.layout == "packed"
         self.row = settings.row or max(ROW, -(-longest // ROW_STEP) * ROW_STEP)
-        limit, name = (self.row, "row") if self.packed else (settings.tokens, "tokens")
+        limit, name = (self.row, "row") if self.packed else (self.budget, "tokens")
         if longest > limit:
             raise DataError(
                 f"a sentence of {longest} tokens does not fit: raise batch.{name}={limit} or lower data.max_tokens"
             )
-        if self.packed and self.row > settings.tokens:
+        if self.packed and self.row > self.budget:
             raise DataError(
-                f"a row of {self.row} slots does not fit: raise batch.tokens={settings.tokens}, or set "
-                f"batch.layout=buckets"
+                f"a row of {self.row} slots does not fit: raise batch.tokens={self.budget}, or set batch.layout=buckets"
             )
 
     def plan(self, epoch: int) -> list[Plan]:
@@ -101,7 +121,7 @@ class Batches:
 
     def _make_plan(self, epoch: int) -> list[Plan]:
         rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(len(self.store)).astype(np.int32)
+        order = self.store.places(rng.permutation(len(self.store)), epoch).astype(np.int32)
         if self.packed:
             return list(self._first_fit(order))
         batches = [batch for pool in self._pools(order) for batch in self._by_length(pool)]
@@ -114,13 +134,12 @@ class Batches:
             for begin in range(skip, len(plans), TOGETHER):
                 yield from self._lay_together(plans[begin : begin + TOGETHER])
             return
-        for number, plan in enumerate(plans[skip:], skip):
-            yield self.assemble(plan, seed=hash((self.seed, epoch, number)))
+        yield from (self.assemble(plan) for plan in plans[skip:])
 
     def fill(self, epoch: int) -> Fill:
-        tokens = int(self.source_slots.sum() + self.target_slots.sum())
-        slots = 0
+        tokens = slots = 0
         for plan in self.plan(epoch):
+            tokens += int(self.source_slots[plan[:, 0]].sum() + self.target_slots[plan[:, 0]].sum())
             height, width = self._shape(plan)
             if width is not None:
                 slots += 2 * height * width
@@ -128,15 +147,34 @@ class Batches:
                 slots += height * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
         return Fill(tokens, slots)
 
+    def largest(self, epoch: int) -> Batch:
+        """The batch of an epoch with the most slots."""
+
+        def slots(plan: Plan) -> int:
+            return len(plan) * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
+
+        return self.assemble(max(self.plan(epoch), key=slots))
+
     def _shape(self, plan: Plan) -> tuple[int, int | None]:
-        """Rows, and slots a row where that is fixed."""
+        """Rows of a whole batch, and slots a row where that is fixed."""
         if self.packed:
-            return self.settings.tokens // self.row, self.row
+            return self.budget // self.row, self.row
         return len(plan), None
+
+    def _mine(self, plan: Plan) -> tuple[Plan, int]:
+        """The part of a plan that this process lays out, and its number of rows; of packed ones, the same for all."""
+        (rank, count), (height, width) = self.share, self._shape(plan)
+        pairs, row = plan[:, 0], plan[:, 1]
+        if width is None:  # rows are sorted by length: every count-th, so that all have as much to do
+            mine = row % count == rank
+            return np.column_stack([pairs[mine], row[mine] // count]), int(mine.sum())
+        height = -(-height // count)
+        mine = row // height == rank
+        return np.column_stack([pairs[mine], row[mine] - rank * height]), height
 
     def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:
         mean = (self.source_slots.mean() + self.target_slots.mean()) / 2
-        size = max(1, int(POOL * self.settings.tokens / mean))
+        size = max(1, int(POOL * self.budget / mean))
         return (order[i : i + size] for i in range(0, len(order), size))
 
     def _by_length(self, pool: np.ndarray) -> Iterator[Plan]:
@@ -146,9 +184,9 @@ class Batches:
         longest = np.maximum(self.source_slots[pool], self.target_slots[pool])
         begin = 0
         while begin < len(pool):
-            most = self.settings.tokens // longest[begin]
+            most = self.budget // longest[begin]
             slots = longest[begin : begin + most] * np.arange(1, len(longest[begin : begin + most]) + 1)
-            rows = int(np.count_nonzero(slots <= self.settings.tokens))
+            rows = int(np.count_nonzero(slots <= self.budget))
             yield np.column_stack([pool[begin : begin + rows], np.arange(rows, dtype=np.int32)])
             begin += rows
 
@@ -157,7 +195,7 @@ class Batches:
 
         At most OPEN rows are open: then the fullest is closed, which hardly costs room and saves most of the looking.
         """
-        height, width = self.settings.tokens // self.row, self.row
+        height, width = self.budget // self.row, self.row
         lengths = self.source_slots[order].tolist(), self.target_slots[order].tolist()
         plan: list[tuple[int, int]] = []
         rows: list[list[int]] = []  # open ones: room for source, room for target, number
@@ -181,16 +219,17 @@ class Batches:
         if plan:
             yield _by_row(plan)
 
-    def assemble(self, plan: Plan, seed: int = 0) -> Batch:
-        """Tensors of a plan; with subword sampling, of one random segmentation of its text."""
-        return self._lay(plan, *self._shape(plan), seed)
+    def assemble(self, plan: Plan) -> Batch:
+        """Tensors of a plan: the rows of it that are ours."""
+        mine, height = self._mine(plan)
+        batch = self._lay(mine, height, self._shape(plan)[1])
+        return batch._replace(pairs=plan[:, 0], tokens=int(self.target_slots[plan[:, 0]].sum()))
 
-    def _lay(self, plan: Plan, height: int, width: int | None, seed: int = 0) -> Batch:
+    def _lay(self, plan: Plan, height: int, width: int | None) -> Batch:
         pairs, row = plan[:, 0], plan[:, 1].astype(np.int64)
+        if len(pairs) == 0 and width is None:
+            width = 1  # nothing of this batch is ours
         source, target = self._take(0, pairs), self._take(1, pairs)
-        if self.sampling:
-            source = self._sample(source, self.tokenizers.source, seed)
-            target = self._sample(target, self.tokenizers.target, seed + 1)
         target_out = with_end(target, row, height, width or int(target.lengths.max()) + 1)
         return Batch(
             source=with_end(source, row, height, width or int(source.lengths.max()) + 1),
@@ -202,14 +241,13 @@ class Batches:
 
     def _lay_together(self, plans: list[Plan]) -> Iterator[Batch]:
         """Packed batches have one shape, so several are one tall batch, cut: fewer and larger pieces of work."""
-        height, width = self._shape(plans[0])
-        raised = [plan + np.array([0, i * height], plan.dtype) for i, plan in enumerate(plans)]
+        mine = [self._mine(plan) for plan in plans]
+        height, width = mine[0][1], self._shape(plans[0])[1]
+        raised = [plan + np.array([0, i * height], plan.dtype) for i, (plan, _) in enumerate(mine)]
         tall = self._lay(np.concatenate(raised), height * len(plans), width)
         for i, plan in enumerate(plans):
-            rows = slice(i * height, (i + 1) * height)
-            source, target_in = (Rows(*(part[rows] for part in side)) for side in (tall.source, tall.target_in))
-            tokens = int(self.target_slots[plan[:, 0]].sum())
-            yield Batch(source, target_in, tall.target_out[rows], plan[:, 0], tokens)
+            rows = tall.rows(slice(i * height, (i + 1) * height))
+            yield rows._replace(pairs=plan[:, 0], tokens=int(self.target_slots[plan[:, 0]].sum()))
 
     def _take(self, side: int, pairs: np.ndarray) -> Sentences:
         """The sentences of these pairs, from the GPU or from the memory map."""
@@ -218,16 +256,6 @@ class Batches:
         if self._resident is not None:
             return Sentences(self._resident[side], begins, lengths)
         return sentences([text.ids[b : b + n] for b, n in zip(begins.tolist(), lengths.tolist(), strict=True)])
-
-    def _sample(self, text: Sentences, tokenizer: Tokenizer, seed: int) -> Sentences:
-        """Another segmentation of each sentence. One with unknown characters has no text to go back to and stays;
-        so does one that grew out of all proportion: the batch's budget was planned without it."""
-        ids = text.ids.tolist()
-        before = [ids[b : b + n] for b, n in zip(text.begins.tolist(), text.lengths.tolist(), strict=True)]
-        drawn = tokenizer.sample([tokenizer.decode(ids) for ids in before], self.sampling, seed)
-        longest = min(2 * int(text.lengths.max()), self.store.longest)
-        keep = [UNKNOWN in old or len(new) > longest for old, new in zip(before, drawn, strict=True)]
-        return sentences([old if k else new for old, new, k in zip(before, drawn, keep, strict=True)])
 
 
 def _by_row(plan: list[tuple[int, int]]) -> Plan:

@@ -4,6 +4,9 @@ A store is a folder: `source.tokens` and `target.tokens` (all sentences end to e
 length and its place in the corpus), `store.json` (sizes, counts, and every dropped pair by reason). Its name is a hash
 of text, tokenizer and filters, so a store is reused exactly as long as it would be the same. Tokens and index stay on
 disk; memory holds the lengths, and while training the plan of an epoch: some 30 bytes a pair (70 for packed rows).
+
+With subword sampling a store holds several segmentations of every pair, its variants, side by side; an epoch takes one
+of each. So batches know of no randomness but their order, and any layout will do.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,13 +31,21 @@ from transduce.config import DataSettings, TextSettings
 from transduce.data.corpus import Corpus, Pair, normalised
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
-from transduce.text.tokenizer import Tokenizers
+from transduce.text.tokenizer import Tokenizer, Tokenizers
 
 CHUNK = 10_000  # pairs handed to a worker at a time
-FORMAT = 2  # of the files; part of the hash
+FORMAT = 3  # of the files; part of the hash
 
 COLUMNS = 5  # of the index: source begin, source length, target begin, target length, place in the corpus
 REASONS = ("empty", "too long", "length ratio", "identical", "duplicate")
+
+
+class Sampling(NamedTuple):
+    """Several segmentations of each pair."""
+
+    amount: float  # BPE dropout rate, or unigram smoothing
+    variants: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class Side(NamedTuple):
 
 
 class Store:
-    """An opened store: `len`, and the tokens of a pair by its place."""
+    """An opened store: `len`, the number of pairs; and their tokens by their place, `variants` places a pair."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,6 +85,7 @@ class Store:
             if (folder / name).stat().st_size != size:
                 raise ValueError(f"{name} is not {size} bytes long")
         self.counts = Counts(**facts["counts"])
+        self.variants = int(facts["variants"])
         self._index = _map(folder / "index", "int64").reshape(-1, COLUMNS)
         self.source, self.target = self.sides = tuple(
             Side(
@@ -86,11 +98,15 @@ class Store:
         self.longest = int(max(side.lengths.max(initial=0) for side in self.sides))
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._index) // self.variants
 
-    def place(self, i: int) -> int:
-        """Which pair of the corpus, from 1, pair `i` is; those that were left out count."""
-        return int(self._index[i, 4])
+    def places(self, pairs: np.ndarray, epoch: int) -> np.ndarray:
+        """Where the variants lie that an epoch uses of these pairs: all of one after the other, from another first."""
+        return pairs * self.variants + (epoch + pairs) % self.variants
+
+    def lines(self, places: np.ndarray) -> np.ndarray:
+        """Which pairs of the corpus, from 1, lie there; those that were left out count."""
+        return self._index[places, 4]
 
 
 def _map(path: Path, dtype: str) -> np.ndarray:
@@ -109,10 +125,15 @@ class _Chunk(NamedTuple):
 
 
 def build(
-    corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings, cache: Path, report: Report = SILENT
+    corpus: Corpus,
+    tokenizers: Tokenizers,
+    settings: DataSettings,
+    cache: Path,
+    report: Report = SILENT,
+    sampling: Sampling | None = None,
 ) -> Store:
     """The store of this corpus in `cache`, made now or found from before."""
-    folder = cache / _name(corpus, tokenizers, settings)
+    folder = cache / _name(corpus, tokenizers, settings, sampling)
     try:
         return Store(folder)
     except (OSError, ValueError, KeyError, TypeError):
@@ -121,7 +142,7 @@ def build(
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
-        _write(beside, corpus, tokenizers, settings, report)
+        _write(beside, corpus, _Work(tokenizers, settings, sampling), report)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(beside, folder)
         return Store(folder)
@@ -131,7 +152,20 @@ def build(
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _write(folder: Path, corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings, report: Report) -> None:
+class _Work(NamedTuple):
+    """What is done to every pair."""
+
+    tokenizers: Tokenizers
+    settings: DataSettings
+    sampling: Sampling | None
+
+    @property
+    def variants(self) -> int:
+        return self.sampling.variants if self.sampling else 1
+
+
+def _write(folder: Path, corpus: Corpus, work: _Work, report: Report) -> None:
+    tokenizers, settings = work.tokenizers, work.settings
     wide = max(tokenizers.source.size, tokenizers.target.size) > np.iinfo(np.uint16).max
     dtype = np.dtype(np.uint32 if wide else np.uint16)
     dropped = dict.fromkeys(REASONS, 0)
@@ -143,7 +177,7 @@ def _write(folder: Path, corpus: Corpus, tokenizers: Tokenizers, settings: DataS
         open(folder / "index", "wb") as index,
         report.progress("tokenize") as progress,
     ):
-        for chunk in _tokenized(corpus, tokenizers, settings):
+        for chunk in _tokenized(corpus, work):
             source.write(chunk.source.astype(dtype).tobytes())
             target.write(chunk.target.astype(dtype).tobytes())
             index.write((chunk.places + [source_tokens, 0, target_tokens, 0, read]).tobytes())
@@ -158,30 +192,32 @@ def _write(folder: Path, corpus: Corpus, tokenizers: Tokenizers, settings: DataS
     places = _map(folder / "index", "int64").reshape(-1, COLUMNS)
     if settings.drop_duplicates:
         _, first = np.unique(np.concatenate(hashes), return_index=True)
-        dropped["duplicate"] = len(places) - len(first)
-        places = places[np.sort(first)]
+        by_pair = places.reshape(-1, work.variants, COLUMNS)
+        dropped["duplicate"] = len(by_pair) - len(first)
+        places = by_pair[np.sort(first)].reshape(-1, COLUMNS)
         (folder / "index").write_bytes(places.tobytes())
-    counts = Counts(read, len(places), dropped, int(places[:, 1].sum()), int(places[:, 3].sum()))
+    kept, source_tokens, target_tokens = (int(n) // work.variants for n in (len(places), *places[:, [1, 3]].sum(0)))
+    counts = Counts(read, kept, dropped, source_tokens, target_tokens)
     sizes = {name: (folder / name).stat().st_size for name in ("source.tokens", "target.tokens", "index")}
-    facts = {"dtype": dtype.name, "sizes": sizes, "counts": asdict(counts)}
+    facts = {"dtype": dtype.name, "sizes": sizes, "variants": work.variants, "counts": asdict(counts)}
     (folder / "store.json").write_text(json.dumps(facts, indent=1))
 
 
-def _tokenized(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> Iterator[_Chunk]:
+def _tokenized(corpus: Corpus, work: _Work) -> Iterator[_Chunk]:
     """Chunks in order; on all cores once there is more than one chunk's worth of text."""
-    chunks = _chunks(corpus, CHUNK)
+    chunks = enumerate(_chunks(corpus, CHUNK))
     head = list(itertools.islice(chunks, 2))
     if len(head) < 2:
-        yield from (_tokenize(chunk, tokenizers, settings) for chunk in head)
+        yield from (_tokenize(chunk, number, work) for number, chunk in head)
         return
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # fork, where there is one, does not run the user's script again; workers touch neither torch nor a GPU
     start = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    files, text = tokenizers.files(), tokenizers.settings
-    with ProcessPoolExecutor(workers, start, _start_worker, (files, text, settings)) as pool:
+    given = (work.tokenizers.files(), work.tokenizers.settings, work.settings, work.sampling)
+    with ProcessPoolExecutor(workers, start, _start_worker, given) as pool:
         pending: list[Future[_Chunk]] = []
-        for chunk in itertools.chain(head, chunks):
-            pending.append(pool.submit(_work, chunk))
+        for number, chunk in itertools.chain(head, chunks):
+            pending.append(pool.submit(_tokenize_there, chunk, number))
             if len(pending) > 2 * workers:  # a bound on what waits in memory
                 yield pending.pop(0).result()
         for future in pending:
@@ -194,21 +230,24 @@ def _chunks(corpus: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
         yield chunk
 
 
-_worker: tuple[Tokenizers, DataSettings]
+_worker: _Work
 
 
-def _start_worker(files: dict[str, bytes], text: TextSettings, settings: DataSettings) -> None:
+def _start_worker(
+    files: dict[str, bytes], text: TextSettings, settings: DataSettings, sampling: Sampling | None
+) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    _worker = (Tokenizers.from_files(files, text), settings)
+    _worker = _Work(Tokenizers.from_files(files, text), settings, sampling)
 
 
-def _work(chunk: list[Pair]) -> _Chunk:
-    return _tokenize(chunk, *_worker)
+def _tokenize_there(chunk: list[Pair], number: int) -> _Chunk:
+    return _tokenize(chunk, number, _worker)
 
 
-def _tokenize(chunk: list[Pair], tokenizers: Tokenizers, settings: DataSettings) -> _Chunk:
-    dropped = dict.fromkeys(REASONS, 0)
+def _tokenize(chunk: list[Pair], number: int, work: _Work) -> _Chunk:
+    """Filter, then encode; `number` is that of the chunk."""
+    settings, dropped = work.settings, dict.fromkeys(REASONS, 0)
     pairs, lines = [], []
     for line, pair in enumerate(normalised(chunk), 1):
         if settings.drop_empty and not (pair.source and pair.target):
@@ -218,11 +257,14 @@ def _tokenize(chunk: list[Pair], tokenizers: Tokenizers, settings: DataSettings)
         else:
             pairs.append(pair)
             lines.append(line)
-    sources = tokenizers.source.encode([pair.source for pair in pairs])
-    targets = tokenizers.target.encode([pair.target for pair in pairs])
+    sides = [
+        (work.tokenizers.source, [pair.source for pair in pairs]),
+        (work.tokenizers.target, [pair.target for pair in pairs]),
+    ]
+    encoded = list(zip(*(tokenizer.encode(texts) for tokenizer, texts in sides), strict=True))
     keep: list[int] = []
-    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        shorter, longer = sorted((len(source), len(target)))
+    for i, pair_of_ids in enumerate(encoded):
+        shorter, longer = sorted(map(len, pair_of_ids))
         if longer + 1 > settings.max_tokens:  # + 1: the end of the sentence
             dropped["too long"] += 1
         elif settings.max_ratio is not None and longer > settings.max_ratio * max(shorter, 1):
@@ -230,11 +272,19 @@ def _tokenize(chunk: list[Pair], tokenizers: Tokenizers, settings: DataSettings)
         else:
             keep.append(i)
     digests = (hashlib.blake2b("\t".join(pairs[i]).encode(), digest_size=8).digest() for i in keep)
+    encoded = [encoded[i] for i in keep]
+    if work.sampling:
+        encoded = _sampled(encoded, [(tokenizer, [texts[i] for i in keep]) for tokenizer, texts in sides], number, work)
+    sources, targets = zip(*encoded, strict=True) if encoded else ((), ())
     return _Chunk(
-        source=np.fromiter(itertools.chain.from_iterable(sources[i] for i in keep), np.uint32),
-        target=np.fromiter(itertools.chain.from_iterable(targets[i] for i in keep), np.uint32),
+        source=np.fromiter(itertools.chain.from_iterable(sources), np.uint32),
+        target=np.fromiter(itertools.chain.from_iterable(targets), np.uint32),
         places=np.column_stack(
-            [*_begin_length(sources, keep), *_begin_length(targets, keep), np.array(lines, np.int64)[keep]]
+            [
+                *_begin_length(sources),
+                *_begin_length(targets),
+                np.array(lines, np.int64)[keep].repeat(work.variants),
+            ]
         ),
         hashes=np.frombuffer(b"".join(digests), np.uint64),
         dropped=dropped,
@@ -242,20 +292,38 @@ def _tokenize(chunk: list[Pair], tokenizers: Tokenizers, settings: DataSettings)
     )
 
 
-def _begin_length(sentences: list[list[int]], keep: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    lengths = np.array([len(sentences[i]) for i in keep], np.int64)
+Ids = tuple[list[int], list[int]]  # of a pair
+
+
+def _sampled(encoded: list[Ids], sides: list[tuple[Tokenizer, list[str]]], number: int, work: _Work) -> list[Ids]:
+    """The variants of each pair, one after the other; a pair stays as it was encoded where one side grew too long."""
+    assert work.sampling is not None
+    drawn = []
+    for variant in range(work.variants):
+        seed = hash((work.sampling.seed, number, variant))  # of numbers: the same in every process
+        samples = (tokenizer.sample(texts, work.sampling.amount, seed) for tokenizer, texts in sides)
+        drawn.append(list(zip(*samples, strict=True)))
+    longest = work.settings.max_tokens - 1
+    return [
+        variant if max(map(len, variant)) <= longest else plain
+        for plain, *variants in zip(encoded, *drawn, strict=True)
+        for variant in variants
+    ]
+
+
+def _begin_length(sentences: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(sentence) for sentence in sentences], np.int64)
     return np.cumsum(lengths) - lengths, lengths
 
 
-def _name(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings) -> str:
+def _name(corpus: Corpus, tokenizers: Tokenizers, settings: DataSettings, sampling: Sampling | None) -> str:
     """A hash of everything the store depends on."""
     digest = hashlib.sha256()
     for source, target in corpus:
         digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
     for content in tokenizers.files().values():
         digest.update(content)
-    filters = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]
-    if tokenizers.settings.lowercase:
-        filters.append(True)  # only then, so that stores made before it are found again
-    digest.update(repr([FORMAT, *filters, settings.max_tokens, settings.max_ratio]).encode())
+    drops = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]
+    filters = [*drops, settings.max_tokens, settings.max_ratio]
+    digest.update(repr([FORMAT, tokenizers.settings.lowercase, filters, sampling]).encode())
     return digest.hexdigest()[:16]

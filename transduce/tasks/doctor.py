@@ -118,7 +118,7 @@ def _sample(found: Diagnosis, line: int) -> str:
 
 def _cost(found: Diagnosis, preset: str) -> Iterator[str]:
     """What training on it takes, roughly."""
-    from transduce.config import compose
+    from transduce.config import BATCH_TOKENS, compose
     from transduce.models.presets import find
 
     settings = compose(find(preset).settings)
@@ -127,13 +127,14 @@ def _cost(found: Diagnosis, preset: str) -> Iterator[str]:
         int(count / CHARACTERS_A_TOKEN.get(script, USUAL_CHARACTERS_A_TOKEN)) + lines
         for count, script, lines in zip(found.characters, found.scripts, found.lines, strict=True)
     ]
-    batches = max(1, round(max(tokens) * 1.05 / settings.batch.tokens))
+    slots = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
+    batches = max(1, round(max(tokens) * 1.05 / slots))
     layers = m.layers * (12 * m.d_model**2 + 4 * m.d_model * m.d_ff)
     weights = layers + vocabulary * m.d_model
-    memory = 16 * weights + settings.batch.tokens * (4 * m.layers * (16 * m.d_model + 2 * m.d_ff) + 8 * vocabulary)
+    memory = 16 * weights + slots * (4 * m.layers * (16 * m.d_model + 2 * m.d_ff) + 8 * vocabulary)
     yield (
         f"with the preset {preset}: about {tokens[0]:,} source and {tokens[1]:,} target tokens, {batches:,} batches of "
-        f"{settings.batch.tokens:,} an epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB to train"
+        f"{slots:,} an epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB to train"
     )
     steps = settings.training.steps or 0
     yield f"its {steps:,} steps are {steps / batches:.1f} epochs of this text"

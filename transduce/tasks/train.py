@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce import config as configuration
-from transduce.config import Overrides, Settings
+from transduce.config import BATCH_TOKENS, BatchSettings, Overrides, Settings
 from transduce.errors import DataError, SettingsError, UserError
 from transduce.models import presets
 from transduce.report import SILENT, Report
@@ -15,13 +17,16 @@ from transduce.tasks import Flags, Hidden
 
 if TYPE_CHECKING:
     from transduce.data.corpus import Corpus
-    from transduce.data.store import Store
+    from transduce.data.store import Sampling, Store
     from transduce.models.seq2seq import Seq2Seq
     from transduce.text.tokenizer import Tokenizers
-    from transduce.training.trainer import Measure, Outcome
+    from transduce.training.distributed import Processes
+    from transduce.training.trainer import Outcome, Trainer
+    from transduce.training.validation import Measure
 
-# Files may lie elsewhere when a run goes on; that they hold the same text is checked by its hash.
-MAY_MOVE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
+# When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
+MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
+MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
 CLASSIFY: Overrides = {
     "model": {"kind": "classifier", "tie_output": False, "tie_source": False, "output_bias": True},
     "text": {"joint": False, "target_tokenizer": "labels"},
@@ -41,6 +46,7 @@ def train(
     preset: str | None = None,
     config: Path | None = None,
     device: str | None = None,
+    max_minutes: float | None = None,
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> None:
@@ -51,6 +57,7 @@ def train(
     Without --source it trains on the bundled German-English corpus.
     Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
     Flags are stronger than the file of --config, which is stronger than the preset.
+    On several GPUs or machines: torchrun --nproc-per-node 4 -m transduce train runs/mine --source ...
 
     Parameters
     ----------
@@ -73,6 +80,8 @@ def train(
         YAML file with sections of settings.
     device
         auto, cpu, cuda or mps.
+    max_minutes
+        Save and end this session after so long; the same command goes on with the run.
     """
     files = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
     flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
@@ -82,8 +91,10 @@ def train(
     resolved = resolve(run, preset, config, flags, task)
     if task == "classify" and resolved.data.source is None:
         raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
+    if max_minutes is not None and not max_minutes > 0:
+        raise SettingsError(f"--max-minutes {max_minutes:g} must be above 0")
     training, validation = _corpora(resolved, report)
-    fit(run, training, validation, resolved, report)
+    fit(run, training, validation, resolved, report, max_minutes)
 
 
 def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate") -> Settings:
@@ -111,16 +122,29 @@ def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides
         )
     layers = [presets.find(preset).settings] if preset else []
     now = configuration.compose(*layers, file, flags, base=before)
-    old, new = configuration.flat(before), configuration.flat(now)
-    for name, value in new.items():
-        frozen = name.startswith(("model.", "text.", "data.")) and name not in MAY_MOVE
-        frozen |= name == "optimizer.name" and {value, old[name]} != {"adam", "adamw"}  # those remember the same
-        if frozen and value != old[name] and _started(run):
-            raise SettingsError(
-                f"{run} was started with {name}={old[name]} and cannot go on with {value}; "
-                f"leave the setting out, or choose another run folder"
-            )
+    if _started(run):
+        _refuse_changes(run, configuration.flat(before), configuration.flat(now))
     return now
+
+
+def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """A run that goes on is the same run: what decides its updates stays."""
+    changed = [name for name, value in new.items() if value != old[name] and not _may_change(name)]
+    adam = {"adam", "adamw"}  # which remember the same
+    changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
+    if changed:
+        told = ", ".join(f"{name}={old[name]}, not {new[name]}" for name in changed)
+        raise SettingsError(
+            f"{run} was started with {told}; leave that out, or choose another run folder (what may change: how long "
+            f"it trains, what is logged, validated and kept, the learning rate, clipping, device and search)"
+        )
+
+
+def _may_change(name: str) -> bool:
+    section, key = name.split(".")
+    if section == "training":
+        return key not in ("seed", "label_smoothing", "ema")
+    return section == "search" or name in MAY_CHANGE
 
 
 def _started(run: Path) -> bool:
@@ -128,67 +152,151 @@ def _started(run: Path) -> bool:
     return any((run / "training").glob("step-*"))
 
 
-def fit(run: Path, training: Corpus, validation: Corpus | None, settings: Settings, report: Report = SILENT) -> Outcome:
+def fit(
+    run: Path,
+    training: Corpus,
+    validation: Corpus | None,
+    settings: Settings,
+    report: Report = SILENT,
+    max_minutes: float | None = None,
+) -> Outcome:
     """From corpora to a trained model in `run`; what the command and `transduce.train` share."""
-    import torch
-
-    from transduce.data import corpus
-    from transduce.data.batches import Batches
-    from transduce.inspect.plots import learning_curve
-    from transduce.models import folder
     from transduce.nn.device import choose_device
-    from transduce.training.trainer import Trainer
+    from transduce.training.distributed import joined
 
-    device, settings_given = choose_device(settings.training.device), settings
+    device = choose_device(settings.training.device)
+    with joined(device) as processes:
+        report = report if processes.is_first else SILENT
+        with processes.first_goes_first():
+            text = _prepare(run, training, validation, settings, report, processes)
+        trainer = _trainer(run, text, settings, device, report, processes, max_minutes)
+        report.say(_limits(settings))
+        return _follow(trainer, settings)
+
+
+class Text(NamedTuple):
+    """What is trained on, tokenized."""
+
+    tokenizers: Tokenizers
+    training: Store
+    validation: Store | None
+    validation_text: Corpus | None
+
+
+def _prepare(
+    run: Path, training: Corpus, validation: Corpus | None, settings: Settings, report: Report, processes: Processes
+) -> Text:
+    """Vocabulary and token stores, made by the first process and found by the others."""
+    from transduce.data import corpus
+    from transduce.data.store import Sampling
+
     pairs = corpus.count(training)
     if validation is None:
         training, validation = corpus.hold_out(training, pairs, settings.data.hold_out)
         if validation is not None:
             held = corpus.count(validation)
             report.say(f"no validation text given: {held:,} of {pairs:,} pairs are set aside for it")
-    tokenizers = _tokenizers(run, training, pairs, settings, report)
-
+    there = _started(run) or not processes.is_first
+    tokenizers = _known_tokenizers(run, settings) if there else _learn(run, training, pairs, settings, report)
     if validation is not None and settings.text.target_tokenizer == "labels":
         _name_unknown_labels(validation, tokenizers, report)
-    store = _store(run, training, tokenizers, settings, report)
-    settings = replace(settings, batch=replace(settings.batch, layout=_layout(run, settings, device)))
-    batches = Batches(store, settings.batch, tokenizers, settings.training.seed, settings.text.sampling, device)
-    report.say(f"{len(batches.plan(0)):,} batches an epoch, {batches.fill(0).empty:.1%} of their slots empty")
-    valid_batches = None
-    if validation is not None:
-        valid_store = _store(run, validation, tokenizers, settings, report)
-        valid_batches = Batches(valid_store, replace(settings.batch, layout="buckets"), tokenizers, seed=0)
+    t = settings.text
+    sampling = Sampling(t.sampling, t.variants, settings.training.seed) if t.sampling else None
+    store = _store(run, training, tokenizers, settings, report, sampling)
+    valid_store = None if validation is None else _store(run, validation, tokenizers, settings, report)
+    return Text(tokenizers, store, valid_store, validation)
 
-    torch.manual_seed(settings.training.seed)
-    model = folder.new_model(settings, tokenizers)
-    report.say(f"model of {sum(weight.numel() for weight in model.parameters()):,} weights on {device}")
-    measure = _measure(validation, tokenizers, settings, device)
-    trainer = Trainer(run, model, settings, batches, valid_batches, measure, device, report)
-    report.say(_limits(settings))
+
+def _trainer(
+    run: Path,
+    text: Text,
+    settings: Settings,
+    device: str,
+    report: Report,
+    processes: Processes,
+    max_minutes: float | None,
+) -> Trainer:
+    """Batches and a new model, ready to train or to go on."""
+    import torch
+
+    from transduce.data.batches import Batches
+    from transduce.models import folder
+    from transduce.training.trainer import Trainer
+
+    seed, share = settings.training.seed, (processes.rank, processes.count)
+
+    def made(batch: BatchSettings) -> Trainer:
+        batches = Batches(text.training, batch, seed, device, share)
+        valid_batches = None
+        if text.validation is not None:
+            valid_batches = Batches(text.validation, replace(batch, layout="buckets"), seed=0)
+        torch.manual_seed(seed)
+        model = folder.new_model(settings, text.tokenizers)
+        if not processes.is_first:
+            torch.manual_seed(seed + (processes.rank << 32))  # the same weights, but each its own dropout
+        measure = _measure(text, settings, device, processes)
+        here = replace(settings, batch=batch)
+        return Trainer(run, model, here, batches, valid_batches, measure, device, report, processes, max_minutes)
+
+    trainer = made(_batch_settings(run, settings, device, made, report))
+    batches, weights = trainer.train_batches, sum(weight.numel() for weight in trainer.model.parameters())
+    report.say(f"{trainer.batches_an_epoch:,} batches an epoch, {trainer.empty:.1%} of their slots empty")
+    shared = f", {processes.count} processes, {1 / processes.count:.0%} of each batch for each" if share[1] > 1 else ""
+    report.say(f"model of {weights:,} weights on {device}{shared}")
+    assert batches.settings.tokens != "auto"
+    return trainer
+
+
+def _follow(trainer: Trainer, settings: Settings) -> Outcome:
+    """Train; whatever happens, leave a picture of how far it came."""
+    from transduce.inspect.plots import learning_curve
+    from transduce.models import folder
+
+    run, report, first = trainer.run_folder, trainer.report, trainer.processes.is_first
     try:
-        outcome = trainer.run(lambda: folder.write_folder(run, _config_file(settings_given)))
+        outcome = trainer.run(lambda: folder.write_folder(run, _config_file(settings)) if first else None)
     finally:
         try:
-            learning_curve(run, run / "curve.png")
+            if first:
+                learning_curve(run, run / "curve.png")
         except UserError as error:
             report.warn(str(error))  # a picture is not worth a run
+    measure = trainer.measure
     score = "" if outcome.score is None or measure is None else f", validation {measure.name} {outcome.score:.1f}"
     report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
-    report.say(f"the {outcome.chosen} weights are the model in {run}{score}; learning curve: {run / 'curve.png'}")
+    if outcome.complete:
+        report.say(f"the {outcome.chosen} weights are the model in {run}{score}; learning curve: {run / 'curve.png'}")
     return outcome
 
 
-def _layout(run: Path, settings: Settings, device: str) -> Any:
-    """`auto` becomes what the run was started with; for a new run, what is fastest on this device."""
+def _batch_settings(
+    run: Path, settings: Settings, device: str, made: Callable[[BatchSettings], Trainer], report: Report
+) -> BatchSettings:
+    """`auto` becomes what the run was started with; for a new run, what is fastest on this device, and fits."""
     from transduce.training.checkpoint import latest, standing_of
+    from transduce.training.memory import find_budget
 
-    if settings.batch.layout != "auto":
-        return settings.batch.layout
+    batch = settings.batch
     found, _ = latest(run / "training")
-    if found is not None:
-        return standing_of(found).layout
-    packs = settings.model.kind != "rnn" and not settings.text.sampling
-    return "packed" if device == "cuda" and packs else "buckets"
+    before = None if found is None else standing_of(found)
+    if batch.layout == "auto":
+        packs = device == "cuda" and settings.model.kind != "rnn"
+        layout: Any = before.layout if before else "packed" if packs else "buckets"
+        batch = replace(batch, layout=layout)
+    if batch.tokens == "auto" and before is not None and before.batch_tokens:
+        batch = replace(batch, tokens=before.batch_tokens)
+    elif batch.tokens == "auto" and device != "cuda":
+        batch = replace(batch, tokens=BATCH_TOKENS)
+        report.say(f"batch.tokens=auto: {batch.tokens:,}, since without a GPU larger batches are no faster")
+    elif batch.tokens == "auto":
+
+        def try_update(tokens: int) -> None:
+            trainer = made(replace(batch, tokens=tokens))
+            trainer.update([trainer.train_batches.largest(0)])
+
+        batch = replace(batch, tokens=find_budget(try_update))
+        report.say(f"batch.tokens=auto: {batch.tokens:,} slots a side fit into this GPU")
+    return batch
 
 
 def _limits(settings: Settings) -> str:
@@ -222,16 +330,22 @@ def _corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]
     return open_corpus(d.source, d.target, labels), validation
 
 
-def _tokenizers(run: Path, training: Corpus, pairs: int, settings: Settings, report: Report) -> Tokenizers:
-    """Learned from the training text at a run's start, and kept in its folder with the settings."""
-    from transduce.data.corpus import Every, Normalised
-    from transduce.models.folder import verify, write_folder
+def _known_tokenizers(run: Path, settings: Settings) -> Tokenizers:
+    """Those of a run that goes on."""
+    from transduce.models.folder import verify
     from transduce.text.tokenizer import Tokenizers
 
-    if _started(run):
-        tokenizers = Tokenizers.load(run, settings.text)
-        verify(run, tokenizers.files())
-        return tokenizers
+    tokenizers = Tokenizers.load(run, settings.text)
+    verify(run, tokenizers.files())
+    return tokenizers
+
+
+def _learn(run: Path, training: Corpus, pairs: int, settings: Settings, report: Report) -> Tokenizers:
+    """From the training text at a run's start; kept in its folder with the settings."""
+    from transduce.data.corpus import Every, Normalised
+    from transduce.models.folder import write_folder
+    from transduce.text.tokenizer import Tokenizers
+
     every = -(-pairs // ENOUGH_FOR_VOCABULARY)
     report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {pairs // every:,} of {pairs:,} pairs")
     labels = settings.text.target_tokenizer == "labels"  # a sample could miss some
@@ -256,35 +370,44 @@ def _name_unknown_labels(validation: Corpus, tokenizers: Tokenizers, report: Rep
         report.warn(f"validation has labels that the training text has not: {', '.join(unknown[:10])}")
 
 
-def _store(run: Path, text: Corpus, tokenizers: Tokenizers, settings: Settings, report: Report) -> Store:
+def _store(
+    run: Path,
+    text: Corpus,
+    tokenizers: Tokenizers,
+    settings: Settings,
+    report: Report,
+    sampling: Sampling | None = None,
+) -> Store:
     from transduce.data import store
 
     cache = Path(settings.data.cache) if settings.data.cache else run / "data"
-    built = store.build(text, tokenizers, settings.data, cache, report)
+    built = store.build(text, tokenizers, settings.data, cache, report, sampling)
     report.say(f"{text.name}: {built.counts}")
     if len(built) == 0:
         raise DataError(f"every pair of {text.name} was left out ({built.counts}); loosen data.max_tokens or others")
     return built
 
 
-def _measure(validation: Corpus | None, tokenizers: Tokenizers, settings: Settings, device: str) -> Measure | None:
-    """Decodes validation text greedily: BLEU of translations, accuracy of labels."""
+def _measure(text: Text, settings: Settings, device: str, processes: Processes) -> Measure | None:
+    """Decodes validation text greedily: BLEU of translations, accuracy of labels. Every process takes its share."""
     from transduce.decoding.translator import Translator
     from transduce.evaluate import bleu, exact_match, metrics
     from transduce.models.folder import Loaded
     from transduce.text.tokenizer import normalise
-    from transduce.training.trainer import Measure
+    from transduce.training.validation import Measure
 
     tokenize, lines = settings.training.bleu_tokenizer, settings.training.bleu_lines
     metrics(tokenize)  # complain now, not after an hour
-    if validation is None or lines == 0:
+    if text.validation_text is None or lines == 0:
         return None
-    pairs = [pair for _, pair in zip(range(lines), validation, strict=False)]
+    pairs = list(itertools.islice(text.validation_text, lines))
     references = [pair.target for pair in pairs]
 
     def decode(model: Seq2Seq) -> list[str]:
-        translator = Translator(Loaded(model, tokenizers, settings), device).with_search(beam=1)
-        return [found.text for found in translator.translate([pair.source for pair in pairs])]
+        translator = Translator(Loaded(model, text.tokenizers, settings), device).with_search(beam=1)
+        mine = [pair.source for pair in pairs[processes.rank :: processes.count]]
+        shares = processes.gather([found.text for found in translator.translate(mine)])
+        return [shares[i % processes.count][i // processes.count] for i in range(len(pairs))]
 
     if settings.text.target_tokenizer == "labels":
         labels = [normalise(label) for label in references]

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import io
 import re
-import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 import sentencepiece
 
 from transduce.config import TextSettings
 from transduce.errors import ModelError, SettingsError
+from transduce.text.sampling import draw_pieces, drop_merges
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # the same ids in every vocabulary
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -94,19 +96,41 @@ class SubwordTokenizer:
         return self._processor.encode(list(texts), num_threads=1)
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        # SentencePiece draws from a generator that each thread seeds once, at its first draw:
-        # one fresh thread, and one thread only, is the way to choose the seed.
-        drawn: list[list[int]] = []
+        random = Random(seed)
+        return [[i for word in text.split() for i in self._draw("▁" + word, amount, random)] for text in texts]
 
-        def draw() -> None:
-            encode = self._processor.encode
-            drawn.extend(encode(list(texts), enable_sampling=True, alpha=amount, nbest_size=-1, num_threads=1))
+    def _draw(self, word: str, amount: float, random: Random) -> list[int]:
+        if not self._characters.issuperset(word):  # what the vocabulary cannot spell is cut as always
+            return self._processor.encode(word[1:])
+        if self._is_bpe:
+            pieces = drop_merges(word, self._ids, amount, random)
+        else:
+            pieces = draw_pieces(word, self._scores, self._longest, amount, random)
+        return [self._ids[piece] for piece in pieces]
 
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        thread = threading.Thread(target=draw)
-        thread.start()
-        thread.join()
-        return drawn
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """Of the pieces that spell text."""
+        spells = (i for i in range(len(SPECIAL), self.size) if not self._processor.is_byte(i))
+        return {self._processor.id_to_piece(i): i for i in spells}
+
+    @cached_property
+    def _scores(self) -> dict[str, float]:
+        return {piece: self._processor.get_score(i) for piece, i in self._ids.items()}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._ids))
+
+    @cached_property
+    def _characters(self) -> set[str]:
+        return {piece for piece in self._ids if len(piece) == 1}
+
+    @cached_property
+    def _is_bpe(self) -> bool:
+        """Its scores count down by one from piece to piece; those of a unigram model are log probabilities."""
+        first = len(SPECIAL) + sum(map(self._processor.is_byte, range(self.size)))
+        return self._processor.get_score(first) == 0 and self._processor.get_score(first + 1) == -1
 
     def decode(self, ids: Sequence[int]) -> str:
         return normalise(self._processor.decode([i for i in ids if i not in (PAD, BEGIN, END)]))

@@ -2,20 +2,24 @@
 
     model.safetensors       weights
     optimizer.safetensors   what the optimizer remembers of every weight: for Adam two moments and a step count
-    random.safetensors      states of the random generators
+    average.safetensors     the moving average of the weights, where there is one
+    random.safetensors      states of the random generators, of each process
     standing.json           step, place in the data, best score so far, time spent
     manifest.json           written last; a folder without a valid one is passed over
 
-Beside them RUN/training/weights keeps the last few weights for averaging.
+Beside them RUN/training/weights keeps the last few weights, and the best few, for averaging. What is saved is first
+copied (`snapshot`), which is quick, and then written (`write`), which another thread can do.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,20 +31,22 @@ from transduce.models.folder import (
     restore,
     tensor_bytes,
     verify,
-    weights_of,
     write_file,
     write_folder,
 )
+from transduce.training.average import MovingAverage
+from transduce.training.distributed import Processes
 from transduce.training.flat import FlatWeights
 
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
+AVERAGE = "average.safetensors"
 
 
 @dataclass
 class Standing:
     """Where a run stands."""
 
-    step: int = 0  # updates done
+    step: int = 0  # updates done, or skipped
     epoch: int = 0  # passes begun, from 0
     batch: int = 0  # batches of this epoch already used
     seconds: float = 0.0  # time spent, earlier sessions included
@@ -48,30 +54,66 @@ class Standing:
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
     layout: str = "buckets"  # of its batches, by which `batch` counts
+    batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
+    validated: int = 0  # the step of the last validation
     best_loss: float | None = None
     best_score: float | None = None
     since_best: int = 0  # validations without a better one
+    validations: list[tuple[int, float | None, float | None]] = field(default_factory=list)  # step, loss, score
+    loss_total: float = 0.0  # since the last line of metrics.jsonl
+    loss_tokens: int = 0
+    usual_loss: float = 0.0  # of the lines so far
+    lines: int = 0
+    skipped: int = 0  # updates whose loss or gradient was no number
+    skipped_in_a_row: int = 0
 
 
-def save(
-    folder: Path,
-    model: nn.Module,
+class Snapshot(NamedTuple):
+    """A run at one moment, in the CPU's memory, while training goes on."""
+
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    average: dict[str, Tensor] | None
+    random: dict[str, Tensor]
+    standing: Standing
+
+
+def snapshot(
     flat: FlatWeights,
     optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
     standing: Standing,
-    keep: int,
-) -> None:
-    """Write step-N; then let go of all but the newest `keep`."""
+    processes: Processes,
+) -> Snapshot:
+    """Everything that decides how a run goes on. All processes must ask for it: each has its own random state."""
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state()
+    everyones = enumerate(processes.gather(random))
+    return Snapshot(
+        weights=flat.by_name(_copy(flat.weights)),
+        optimizer=_optimizer_tensors(flat, optimizer),
+        average=None if average is None else flat.by_name(_copy(average.weights)),
+        random={f"{kind}/{rank}": state for rank, states in everyones for kind, state in states.items()},
+        standing=copy.deepcopy(standing),
+    )
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def write(folder: Path, now: Snapshot, keep: int) -> None:
+    """As step-N; then let go of all but the newest `keep`."""
     files = {
-        MODEL: tensor_bytes(weights_of(model)),
-        "optimizer.safetensors": tensor_bytes(_optimizer_tensors(flat, optimizer)),
-        "random.safetensors": tensor_bytes(random),
-        "standing.json": json.dumps(asdict(standing), indent=1).encode(),
+        MODEL: tensor_bytes(now.weights),
+        "optimizer.safetensors": tensor_bytes(now.optimizer),
+        "random.safetensors": tensor_bytes(now.random),
+        "standing.json": json.dumps(asdict(now.standing), indent=1).encode(),
     }
-    here, beside = folder / f"step-{standing.step}", folder / f"step-{standing.step}.part"
+    if now.average is not None:
+        files[AVERAGE] = tensor_bytes(now.average)
+    here, beside = folder / f"step-{now.standing.step}", folder / f"step-{now.standing.step}.part"
     shutil.rmtree(beside, ignore_errors=True)
     try:
         write_folder(beside, files)
@@ -83,20 +125,26 @@ def save(
         shutil.rmtree(old)
 
 
-def keep_for_average(folder: Path, step: int, most: int, other: bytes | None = None) -> None:
-    """Keep the weights of checkpoint step-N, or `other` in their place, beyond its time: the last `most` of them."""
-    snapshot = folder / "weights" / f"step-{step}.safetensors"
-    snapshot.parent.mkdir(exist_ok=True)
-    snapshot.unlink(missing_ok=True)
+def keep_weights(folder: Path, step: int, wanted: set[int], other: bytes | None = None) -> None:
+    """Keep the weights of checkpoint step-N, or `other` in their place, beyond its time; let go of unwanted steps."""
+    kept = folder / "weights" / f"step-{step}.safetensors"
+    kept.parent.mkdir(exist_ok=True)
+    kept.unlink(missing_ok=True)
     if other is not None:
-        write_file(snapshot, other)
+        write_file(kept, other)
     else:
         try:
-            os.link(folder / f"step-{step}" / MODEL, snapshot)  # the same bytes, not a copy
+            os.link(folder / f"step-{step}" / MODEL, kept)  # the same bytes, not a copy
         except OSError:
-            shutil.copyfile(folder / f"step-{step}" / MODEL, snapshot)
-    for old in _by_step(snapshot.parent, "step-*.safetensors")[:-most]:
-        old.unlink()
+            shutil.copyfile(folder / f"step-{step}" / MODEL, kept)
+    for old_step, old in kept_weights(folder).items():
+        if old_step not in wanted:
+            old.unlink()
+
+
+def kept_weights(folder: Path) -> dict[int, Path]:
+    """By step, oldest first."""
+    return {_step(path): path for path in _by_step(folder / "weights", "step-*.safetensors")}
 
 
 def forget_after(folder: Path, step: int) -> None:
@@ -121,14 +169,26 @@ def latest(folder: Path) -> tuple[Path | None, list[str]]:
     return None, complaints
 
 
-def resume(checkpoint: Path, model: nn.Module, flat: FlatWeights, optimizer: torch.optim.Optimizer) -> Standing:
+def resume(
+    checkpoint: Path,
+    model: nn.Module,
+    flat: FlatWeights,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
+    rank: int,
+) -> Standing:
     """Put everything back as it was."""
     restore(model, read_tensors(checkpoint / MODEL), checkpoint / MODEL)
     _restore_optimizer(flat, optimizer, read_tensors(checkpoint / "optimizer.safetensors"))
+    if average is not None:
+        kept = read_tensors(checkpoint / AVERAGE)
+        for name, weight in flat.by_name(average.weights).items():
+            weight.copy_(kept[name])
     random = read_tensors(checkpoint / "random.safetensors")
-    torch.set_rng_state(random["cpu"])
-    if "cuda" in random and torch.cuda.is_available():
-        torch.cuda.set_rng_state(random["cuda"])
+    if f"cpu/{rank}" in random:  # not where there are more processes now than before
+        torch.set_rng_state(random[f"cpu/{rank}"])
+    if f"cuda/{rank}" in random and torch.cuda.is_available():
+        torch.cuda.set_rng_state(random[f"cuda/{rank}"])
     return standing_of(checkpoint)
 
 
@@ -138,28 +198,13 @@ def standing_of(checkpoint: Path) -> Standing:
     return Standing(**{f.name: stored[f.name] for f in fields(Standing) if f.name in stored})
 
 
-def averaged(folder: Path) -> dict[str, Tensor] | None:
-    """The mean of the kept weights, damaged ones left out; None when there are fewer than two."""
-    mean: dict[str, Tensor] = {}
-    count = 0
-    for path in _by_step(folder / "weights", "step-*.safetensors"):
-        try:
-            weights = read_tensors(path)
-        except ModelError:
-            continue
-        count += 1
-        for name, weight in weights.items():
-            mean[name] = mean.get(name, 0.0) + weight.double()
-    return {name: (total / count).float() for name, total in mean.items()} if count > 1 else None
-
-
 def _optimizer_tensors(flat: FlatWeights, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """`weight/moment`: the optimizer's tensors cut by weight; one that is not of their size (a count) is repeated."""
     found = {}
     for moment, value in optimizer.state[flat.weights].items():
-        whole = value.shape == flat.weights.shape
-        for name, part in flat.by_name(value if whole else flat.weights).items():
-            found[f"{name}/{moment}"] = (part if whole else value).detach().to("cpu", copy=True)
+        copied, whole = _copy(value), value.shape == flat.weights.shape
+        for place in flat.places:
+            found[f"{place.name}/{moment}"] = place.of(copied) if whole else copied.clone()
     return found
 
 

@@ -46,6 +46,11 @@ class FlatWeights:
             place.of(self.weights.data).copy_(weight.data)
             weight.data = place.of(self.weights.data)
 
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where no weight lies."""
+        begins = [*(place.begin for place in self.places[1:]), self.weights.numel()]
+        return [(place.end, begin) for place, begin in zip(self.places, begins, strict=True) if place.end < begin]
+
     @property
     def gradient(self) -> Tensor:
         """Of all weights, once there is one."""

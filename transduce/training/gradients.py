@@ -133,19 +133,14 @@ class FastGradients:
         total, shared = loss(Rows(*places[0:3]), Rows(*places[3:6]), places[6], self._share)
         weights = dict(self.model.named_parameters())
         gradients = dict(zip(weights, torch.autograd.grad(shared, list(weights.values())), strict=True))
-        fresh = torch.zeros_like(self.flat.weights)
-        if casts is not None:  # end to end in their own precision first: one cast for all
-            low = torch.zeros_like(casts)
-            _gather(self.flat.by_name(low), gradients, casts.dtype)
-            fresh[: casts.numel()].copy_(low)
-        _gather(self.flat.by_name(fresh), gradients, fresh.dtype)
+        fresh = torch.empty_like(self.flat.weights)
+        for begin, end in self.flat.gaps():
+            fresh[begin:end].zero_()
+        views = self.flat.by_name(fresh)
+        for dtype in {gradient.dtype for gradient in gradients.values()}:  # those of one precision in one go
+            names = [name for name, gradient in gradients.items() if gradient.dtype == dtype]
+            torch._foreach_copy_([views[name] for name in names], [gradients[name] for name in names])
         return total.detach(), fresh
-
-
-def _gather(views: dict[str, Tensor], gradients: dict[str, Tensor], dtype: torch.dtype) -> None:
-    """Those of one precision into their places."""
-    names = [name for name, gradient in gradients.items() if gradient.dtype == dtype]
-    torch._foreach_copy_([views[name] for name in names], [gradients[name] for name in names])
 
 
 def _working_copy(model: Seq2Seq, flat: FlatWeights) -> tuple[Seq2Seq, Tensor | None]:

@@ -5,45 +5,61 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from transduce.errors import UserError
+from transduce.errors import SettingsError, UserError
 from transduce.models.folder import write_file
 
 
 class Metrics:
     """The file, and the mean loss and speed since its last training line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
         self.path = path
+        self.mirror = mirror
         self._total: Tensor | float = 0.0
-        self._tokens = 0
-        self._clear()
+        self._counted: Tensor | float = 0
+        self.clear()
 
-    def add(self, total: Tensor, tokens: int) -> None:
-        """One more update: its loss, summed over `tokens`."""
-        self._total = self._total + total
+    def add(self, total: Tensor, tokens: int, bad: Tensor) -> None:
+        """One more update: its loss, summed over `tokens`; a skipped one counts for nothing."""
+        self._total = self._total + torch.where(bad > 0, 0.0, total)
+        self._counted = self._counted + tokens * (1 - bad)
         self._tokens += tokens
 
     @property
+    def sums(self) -> tuple[float, int]:
+        """Loss and tokens so far; waits until a GPU has computed them."""
+        return float(self._total), int(self._counted)
+
+    @property
     def loss(self) -> float:
-        """A token; waits until a GPU has computed it."""
-        return float(self._total) / max(self._tokens, 1)
+        """A token."""
+        total, tokens = self.sums
+        return total / max(tokens, 1)
 
     @property
     def speed(self) -> float:
         """Target tokens a second."""
         return self._tokens / max(time.monotonic() - self._since, 1e-9)
 
-    def write(self, kind: str, step: int, seconds: float, **numbers: float | None) -> None:
-        record = {"kind": kind, "step": step, "seconds": round(seconds, 2), **numbers}
+    def write(self, kind: str, step: int, seconds: float, **facts: Any) -> None:
+        record = {"kind": kind, "step": step, "seconds": round(seconds, 2), **facts}
         try:
             with open(self.path, "a", encoding="utf-8") as stream:
                 stream.write(json.dumps(record) + "\n")
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}; the last checkpoint is whole") from error
-        self._clear()  # also after a validation, whose time is not training time
+        if self.mirror is not None:
+            self.mirror.add(record)
+
+    def clear(self, total: float = 0.0, tokens: int = 0) -> None:
+        """Begin the next line; or go on with what was summed for it before."""
+        self._total, self._counted = total, tokens
+        self._tokens, self._since = 0, time.monotonic()
 
     def forget_after(self, step: int) -> None:
         """A resumed run writes those lines again."""
@@ -51,8 +67,24 @@ class Metrics:
             kept = [record for record in read(self.path) if record["step"] <= step]
             write_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
-    def _clear(self) -> None:
-        self._total, self._tokens, self._since = 0.0, 0, time.monotonic()
+
+class Mirror:
+    """The same numbers for TensorBoard, in RUN/tensorboard."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra)
+        except ImportError as error:
+            raise SettingsError(
+                "training.tensorboard=true needs TensorBoard: pip install 'transduce[tensorboard]'"
+            ) from error
+        self._writer = SummaryWriter(str(folder))
+
+    def add(self, record: dict[str, Any]) -> None:
+        for name, value in record.items():
+            if name not in ("kind", "step") and isinstance(value, int | float):
+                self._writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+        self._writer.flush()
 
 
 def read(path: Path) -> list[dict]:

@@ -108,6 +108,15 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     return X.mT if tall else X
 
 
+def step(optimizer: torch.optim.Optimizer, bad: Tensor) -> None:
+    """One update; none at all where `bad` is 1. PyTorch's fused optimizers find that out on the GPU themselves."""
+    if optimizer.defaults.get("fused"):
+        optimizer.found_inf = bad  # type: ignore[attr-defined]
+        optimizer.step()
+    elif not bad:
+        optimizer.step()
+
+
 def trains_other_weights(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the weights that train are not those that are meant to be used."""
     return isinstance(optimizer, ScheduleFree)

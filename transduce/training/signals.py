@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask for the end; a second one insists."""
+"""Ctrl-C and SIGTERM ask for the end, and a second one insists; SIGUSR1 asks for a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,27 +9,34 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class StopRequest:
-    """Whether a signal came, and which."""
+class Requests:
+    """What signals have asked for."""
 
-    signal: int | None = None
+    stop: int = 0  # the signal that asked for the end
+    save: bool = False
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def requests() -> Iterator[Requests]:
     """Within, the first SIGINT or SIGTERM is only noted, so that a step can be finished and saved."""
-    request = StopRequest()
+    noted = Requests()
     if threading.current_thread() is not threading.main_thread():
-        yield request  # Python delivers signals to the main thread only
+        yield noted  # Python delivers signals to the main thread only
         return
 
-    def note(number: int, frame: FrameType | None) -> None:
-        request.signal = number
+    def stop(number: int, frame: FrameType | None) -> None:
+        noted.stop = number
         signal.signal(number, before[signal.Signals(number)])
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    def save(number: int, frame: FrameType | None) -> None:
+        noted.save = True
+
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop}
+    if hasattr(signal, "SIGUSR1"):
+        handlers[signal.SIGUSR1] = save
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield request
+        yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

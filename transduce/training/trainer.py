@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,17 +21,21 @@ from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, wr
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.device import memory_in_use
 from transduce.report import SILENT, Progress, Report
-from transduce.training import checkpoint
+from transduce.training import checkpoint, optimizers
+from transduce.training.average import MovingAverage, mean_of
 from transduce.training.checkpoint import Standing
+from transduce.training.distributed import ALONE, Processes
+from transduce.training.faults import Updates, UsualLoss, is_bad
 from transduce.training.flat import FlatWeights
 from transduce.training.gradients import FastGradients, Gradients, PlainGradients, can_be_fast
-from transduce.training.loss import cross_entropy
-from transduce.training.metrics import Metrics
-from transduce.training.optimizers import final_weights, make_optimizer, trains_other_weights
+from transduce.training.metrics import Metrics, Mirror
 from transduce.training.schedule import learning_rate
-from transduce.training.signals import StopRequest, stop_requests
+from transduce.training.signals import Requests, requests
+from transduce.training.validation import Measure, Validation, validate
+from transduce.training.writer import Writer
 
 READ_EVERY = 0.5  # seconds between looks at what a GPU has computed; each look waits for it
+NAMED = 10  # line numbers of a skipped batch that the user is shown; metrics.jsonl has all
 
 
 class Update(NamedTuple):
@@ -40,36 +45,7 @@ class Update(NamedTuple):
     tokens: int
     rate: float
     gradient: Tensor  # norm before clipping
-
-
-class Measure(NamedTuple):
-    """What is decoded from validation text and counted, in percent."""
-
-    name: str  # BLEU, or accuracy
-    of: Callable[[Seq2Seq], float]
-
-
-class Validation(NamedTuple):
-    """How good the weights are on held-out text."""
-
-    loss: float  # nats a token, no smoothing
-    score: float | None  # by the measure; None: no text is decoded
-
-    def better_than(self, other: Validation | None) -> bool:
-        """By score where both have one, by loss where it is equal or missing."""
-        if other is None:
-            return True
-        if self.score is None or other.score is None or self.score == other.score:
-            return self.loss < other.loss
-        return self.score > other.score
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(min(self.loss, 99))
-
-    def told(self, measure: Measure | None) -> str:
-        score = "" if self.score is None or measure is None else f", {measure.name} {self.score:.1f}"
-        return f"loss {self.loss:.3f}, perplexity {self.perplexity:.2f}{score}"
+    bad: Tensor  # 1.0: loss or gradient is no number, and nothing was changed
 
 
 @dataclass(frozen=True)
@@ -79,9 +55,10 @@ class Outcome:
     step: int
     seconds: float
     reason: str
-    chosen: str  # best, averaged or last: the weights in model.safetensors
+    chosen: str  # best, averaged, averaged_best or last: the weights in model.safetensors; none: to be continued
     score: float | None  # of the validation, by the measure
     target_tokens: int  # trained on
+    complete: bool = True
 
 
 class Trainer:
@@ -97,6 +74,8 @@ class Trainer:
         measure: Measure | None,
         device: str,
         report: Report = SILENT,
+        processes: Processes = ALONE,
+        max_minutes: float | None = None,
     ) -> None:
         self.run_folder = run
         self.model = model.to(device)
@@ -106,14 +85,23 @@ class Trainer:
         self.measure = measure
         self.device = device
         self.report = report
+        self.processes = processes
+        self.max_minutes = max_minutes  # of this session
+        t = settings.training
         self.flat = FlatWeights(self.model)
-        self.optimizer = make_optimizer(self.flat, settings.optimizer)
+        self.optimizer = optimizers.make_optimizer(self.flat, settings.optimizer)
+        self.average = MovingAverage(self.flat, t.ema) if t.ema else None
         self.gradients = self._gradients()
-        self.standing = Standing(data=train.store.folder.name, layout=train.settings.layout)
+        text, layout = train.store.folder.name, train.settings.layout
+        self.standing = Standing(data=text, layout=layout, batch_tokens=train.budget)
         self.saved_step = 0  # of the newest checkpoint
-        self.metrics = Metrics(run / "metrics.jsonl")
+        mirror = Mirror(run / "tensorboard") if t.tensorboard and processes.is_first else None
+        self.metrics = Metrics(run / "metrics.jsonl", mirror)
+        self.unread, self.usual = Updates(), UsualLoss()
+        self.writer = Writer()
         self.batches_an_epoch = len(train.plan(0))
-        self.started = self.looked = time.monotonic()
+        self.empty = train.fill(0).empty  # share of the slots
+        self.begun = self.started = self.looked = time.monotonic()
 
     # ---- the story ---------------------------------------------------------------------------------------------
 
@@ -121,28 +109,38 @@ class Trainer:
         """Train until a limit is reached, from the last checkpoint if there is one; `begin` when that has worked."""
         self._resume()
         begin()
-        self.started = time.monotonic() - self.standing.seconds
-        with stop_requests() as request, self.report.progress("train", total=1.0) as bar:
-            for epoch, used, batches in self._groups():
-                if reason := self._finished(epoch):
-                    break
-                update = self.update(batches)
-                self.standing.epoch, self.standing.batch = epoch, used
-                self._tell(update, bar)
-                if self.standing.step % self.settings.training.validate_every == 0:
+        if self.device != "cpu" and isinstance(self.gradients, PlainGradients):
+            self._try_largest()
+        self.begun = time.monotonic()
+        self.started = self.begun - self.standing.seconds
+        try:
+            with requests() as noted, self.report.progress("train", total=1.0) as bar:
+                for epoch, used, batches in self._groups():
+                    if reason := self._finished(epoch):
+                        break
+                    update = self.update(batches)
+                    self.standing.epoch, self.standing.batch = epoch, used
+                    self._tell(update, bar)
+                    if self.standing.step % self.settings.training.validate_every == 0:
+                        self._validate_and_save()
+                    if self._asked_to_pause(noted):
+                        return self._pause()
+                if self.standing.step != self.standing.validated:
                     self._validate_and_save()
-                self._stop_if_asked(request)
-            if self.standing.step != self.saved_step:
-                self._validate_and_save()
-                self._stop_if_asked(request)
-            return self._conclude(reason)
+                    self._asked_to_pause(noted)
+                return self._conclude(reason)
+        finally:
+            self.writer.wait()
 
     def update(self, batches: list[Batch]) -> Update:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
         self.model.train()
         tokens = sum(batch.tokens for batch in batches)
-        totals = [self.gradients.add(batch.to(self.device), 1 / tokens) for batch in batches]
+        total = self._add(batches, tokens)
+        self.processes.sum(self.flat.gradient)
+        self.processes.sum(total)
         norm = self._clip()
+        bad = is_bad(total, norm)
         at = self.standing
         at.step += 1
         at.target_tokens += tokens
@@ -152,9 +150,35 @@ class Trainer:
         at.rate_squares += rate**2
         for group in self.optimizer.param_groups:
             group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares)
-        self.optimizer.step()
+        optimizers.step(self.optimizer, bad)
+        if self.average is not None:
+            self.average.update(at.step)
         self.gradients.clear()
-        return Update(torch.stack(totals).sum(), tokens, rate, norm)
+        self.unread.add(at.step, np.concatenate([batch.pairs for batch in batches]), bad)
+        return Update(total, tokens, rate, norm, bad)
+
+    def _add(self, batches: list[Batch], tokens: int) -> Tensor:
+        """The gradients of all batches; where they do not fit into memory, once more in halves. Gives the loss."""
+        parts = self.settings.batch.split
+        try:
+            return self._sum(batches, tokens, parts)
+        except torch.OutOfMemoryError as error:
+            self.gradients.clear()
+            torch.cuda.empty_cache()
+            self.report.warn(f"step {self.standing.step + 1:,}: out of memory; trying again in halves")
+            try:
+                return self._sum(batches, tokens, 2 * parts)
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    f"out of memory at step {self.standing.step + 1:,}, in halves too; go on from the checkpoint of "
+                    f"step {self.saved_step:,} with batch.split={4 * parts}: the same updates in less memory"
+                ) from error
+
+    def _sum(self, batches: list[Batch], tokens: int, parts: int) -> Tensor:
+        shares = [batch for batch in batches if len(batch.target_out)]  # one may be empty
+        mine = [part for batch in shares for part in batch.split(parts)]
+        totals = [self.gradients.add(part.to(self.device), 1 / tokens) for part in mine]
+        return torch.stack(totals).sum() if totals else torch.zeros((), device=self.device)
 
     def _clip(self) -> Tensor:
         """Gradients longer than optimizer.clip are shortened to it; gives their norm before."""
@@ -164,30 +188,22 @@ class Trainer:
             gradient.mul_((longest / (norm + 1e-6)).clamp(max=1.0))
         return norm
 
-    @torch.no_grad()
     def validate(self) -> Validation | None:
-        """Loss without smoothing, and the measure by decoding."""
+        """Of the weights that the model holds now."""
         if self.valid_batches is None:
             return None
-        self.model.eval()
-        total, count = 0.0, 0
-        for batch in self.valid_batches.epoch(0):
-            batch = batch.to(self.device)
-            loss = cross_entropy(self.model(batch.source, batch.target_in), batch.target_out)
-            total += float(loss.total)
-            count += int(loss.tokens)
-        return Validation(total / count, self.measure.of(self.model) if self.measure else None)
+        return validate(self.model, self.valid_batches, self.measure, self.device, self.processes)
 
     # ---- its chapters ------------------------------------------------------------------------------------------
 
     def _gradients(self) -> Gradients:
         """As fast as this machine and these settings allow."""
-        t = self.settings.training
+        t, b = self.settings.training, self.settings.batch
         has = self.device == "cuda" and torch.cuda.is_bf16_supported()
         self.model.stream = torch.bfloat16 if t.precision == "bfloat16" or (t.precision == "auto" and has) else None
         fast = t.fast and can_be_fast(self.device) and self.train_batches.packed
         if fast:
-            return FastGradients(self.model, t.label_smoothing, self.flat, self.settings.batch.accumulate)
+            return FastGradients(self.model, t.label_smoothing, self.flat, b.accumulate * b.split)
         return PlainGradients(self.model, t.label_smoothing, self.flat)
 
     def _resume(self) -> None:
@@ -196,7 +212,9 @@ class Trainer:
             self.report.warn(f"passed over a checkpoint: {complaint}")
         if found is not None:
             text = self.standing.data
-            self.standing = checkpoint.resume(found, self.model, self.flat, self.optimizer)
+            self.standing = checkpoint.resume(
+                found, self.model, self.flat, self.optimizer, self.average, self.processes.rank
+            )
             if self.standing.data != text:
                 raise DataError(
                     f"{self.run_folder} was trained on other text, or with other filters, than is given now; "
@@ -209,8 +227,28 @@ class Trainer:
                 f"{self.run_folder} holds a model but no checkpoint to go on from, and training would replace it; "
                 f"choose another run folder"
             )
-        checkpoint.forget_after(self.run_folder / "training", self.standing.step)
-        self.metrics.forget_after(self.standing.step)
+        self.processes.gather(None)  # all have read it
+        at = self.standing
+        self.metrics.clear(at.loss_total, at.loss_tokens)
+        self.usual = UsualLoss(at.usual_loss, at.lines)
+        if self.processes.is_first:
+            checkpoint.forget_after(self.run_folder / "training", at.step)
+            self.metrics.forget_after(at.step)
+
+    def _try_largest(self) -> None:
+        """The largest batch, before hours are spent on smaller ones; leaves no trace."""
+        random = torch.cuda.get_rng_state() if self.device == "cuda" else torch.get_rng_state()
+        self.model.train()
+        largest = self.train_batches.largest(self.standing.epoch)
+        try:
+            self._sum([largest], largest.tokens, self.settings.batch.split)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"the largest batch ({largest.target_out.numel():,} target slots) does not fit into memory; raise "
+                f"batch.split={self.settings.batch.split}: the same updates in less memory"
+            ) from error
+        self.gradients.clear()
+        (torch.cuda.set_rng_state if self.device == "cuda" else torch.set_rng_state)(random)
 
     def _groups(self) -> Iterator[tuple[int, int, list[Batch]]]:
         """The batches of each update, without end, from where the run stands in the data.
@@ -232,85 +270,153 @@ class Trainer:
             return "all steps done"
         if t.epochs is not None and epoch >= t.epochs:
             return f"all {t.epochs} epochs done"
-        if t.minutes is not None and self._seconds() >= 60 * t.minutes:
+        if t.minutes is not None and self.processes.highest(self._seconds() >= 60 * t.minutes)[0]:
             return f"{t.minutes:g} minutes are over"
         if t.patience is not None and at.since_best >= t.patience:
             return f"no better validation in the last {t.patience}"
         return ""
 
+    def _final_weights(self) -> AbstractContextManager[None]:
+        """Within, the model holds the weights that are meant to be used: their moving average, if there is one."""
+        return self.average.in_place() if self.average else optimizers.final_weights(self.optimizer)
+
     def _validate_and_save(self) -> None:
+        """The files are written while training goes on: the best weights, the checkpoint, weights for averaging."""
         at, t = self.standing, self.settings.training
         self._look()
-        with final_weights(self.optimizer):
+        with self._final_weights():
             result, weights = self.validate(), weights_of(self.model)
-        if result is None:
-            self._save_weights("last", weights, use=True)
-        else:
+        name = "last"
+        if result is not None:
             better = result.better_than(self._best())
             at.since_best = 0 if better else at.since_best + 1
             if better:
                 at.best_loss, at.best_score = result.loss, result.score
-                self._save_weights("best", weights, use=True)
+            name = "best" if better else ""
             told = f"{result.told(self.measure)}{' (best so far)' if better else ''}"
             self.report.say(f"step {at.step:,}: validation {told}")
             self._log_validation("valid", result)
-        self._save()
-        other = tensor_bytes(weights) if trains_other_weights(self.optimizer) else None
-        checkpoint.keep_for_average(self.run_folder / "training", at.step, t.average, other)
+        at.validations.append((at.step, *(result or (None, None))))
+        at.validated = at.step
+        self.metrics.clear()  # the time of a validation is not training time
+        wanted = {step for step, *_ in at.validations[-t.average :]} | set(self._best_steps())
+
+        def keep() -> None:
+            if name:
+                self._write_weights(name, weights, use=True)
+            different = self.average is not None or optimizers.trains_other_weights(self.optimizer)
+            checkpoint.keep_weights(folder, step, wanted, tensor_bytes(weights) if different else None)
+
+        folder, step = self.run_folder / "training", at.step
+        self._save(keep)
+
+    def _best_steps(self) -> list[int]:
+        """Of the training.keep_best best validations."""
+        best: list[tuple[Validation, int]] = []
+        for step, loss, score in self.standing.validations:
+            if loss is None:
+                continue  # no validation text
+            place = sum(not Validation(loss, score).better_than(other) for other, _ in best)
+            best.insert(place, (Validation(loss, score), step))
+        return [step for _, step in best[: self.settings.training.keep_best]]
 
     def _best(self) -> Validation | None:
         at = self.standing
         return None if at.best_loss is None else Validation(at.best_loss, at.best_score)
 
-    def _save(self) -> None:
+    def _save(self, then: Callable[[], None] = lambda: None) -> None:
+        """A checkpoint, copied now and written while training goes on; `then` what else is to be written."""
         self._look()
-        self.standing.seconds = self._seconds()
-        folder = self.run_folder / "training"
-        checkpoint.save(folder, self.model, self.flat, self.optimizer, self.standing, self.settings.training.keep)
-        self.saved_step = self.standing.step
+        at = self.standing
+        if not self.flat.weights.isfinite().all():
+            raise UserError(
+                f"the weights are no longer numbers at step {at.step:,}; go on from the checkpoint of step "
+                f"{self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip"
+            )
+        at.seconds = self._seconds()
+        at.loss_total, at.loss_tokens = self.metrics.sums
+        at.usual_loss, at.lines = self.usual.mean, self.usual.lines
+        now = checkpoint.snapshot(self.flat, self.optimizer, self.average, at, self.processes)
+        self.saved_step = at.step
 
-    def _stop_if_asked(self, request: StopRequest) -> None:
-        if request.signal is None:
-            return
-        if self.standing.step != self.saved_step:
+        def work() -> None:
+            checkpoint.write(self.run_folder / "training", now, self.settings.training.keep)
+            then()
+
+        if self.processes.is_first:
+            self.writer.begin(work)
+
+    def _asked_to_pause(self, noted: Requests) -> bool:
+        """Whether this session is to end here; a signal ends it at once. All processes decide together."""
+        limit = self.max_minutes
+        over = limit is not None and time.monotonic() - self.begun >= 60 * limit
+        most = self.settings.training.max_skipped
+        broken = self.standing.skipped_in_a_row >= most
+        stop, *others = self.processes.highest(noted.stop, noted.save, over, broken)
+        save, over, broken = map(bool, others)
+        if broken:
+            raise UserError(
+                f"{most} batches in a row gave no number, up to step {self.standing.step:,}; go on from the checkpoint "
+                f"of step {self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip, or mend the text"
+            )
+        if (save or stop or over) and self.standing.step != self.saved_step:
             self._save()
-        run, step = self.run_folder, self.standing.step
-        raise Stopped(
-            f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", request.signal
-        )
+        noted.save = False
+        if stop:
+            self.writer.wait()
+            run, step = self.run_folder, self.standing.step
+            raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", stop)
+        if save:
+            self.report.say(f"step {self.standing.step:,}: saved, as SIGUSR1 asked")
+        return over
+
+    def _pause(self) -> Outcome:
+        at, best = self.standing, self._best()
+        reason = f"the {self.max_minutes:g} minutes of --max-minutes are over; the same command goes on"
+        return Outcome(at.step, self._seconds(), reason, "", best.score if best else None, at.target_tokens, False)
 
     def _conclude(self, reason: str) -> Outcome:
         """Write last and averaged weights beside the best; what validates best becomes the model."""
+        self.writer.wait()
+        self.processes.gather(None)  # the others read what the first has written
         chosen, best = ("last", None) if self._best() is None else ("best", self._best())
-        with final_weights(self.optimizer):
-            self._save_weights("last", weights_of(self.model))
-        mean = checkpoint.averaged(self.run_folder / "training")
-        if mean is not None:
+        with self._final_weights():
+            self._write_weights("last", weights_of(self.model))
+        for name, told, mean in self._means():
             restore(self.model, mean, self.run_folder)
             result = self.validate()
-            better = result is not None and result.better_than(best)
-            self._save_weights("averaged", mean)
+            self._write_weights(name, mean)
             if result is not None:
-                self._log_validation("averaged", result)
-                self.report.say(f"average of the last checkpoints: validation {result.told(self.measure)}")
-                chosen, best = ("averaged", result) if better else (chosen, best)
-        used = self.run_folder / "weights" / f"{chosen}.safetensors"
-        write_folder(self.run_folder, {MODEL: used.read_bytes()})
+                self._log_validation(name, result)
+                self.report.say(f"average of {told}: validation {result.told(self.measure)}")
+                chosen, best = (name, result) if result.better_than(best) else (chosen, best)
         at = self.standing
+        if self.processes.is_first:
+            used = self.run_folder / "weights" / f"{chosen}.safetensors"
+            write_folder(self.run_folder, {MODEL: used.read_bytes()})
         return Outcome(at.step, self._seconds(), reason, chosen, best.score if best else None, at.target_tokens)
 
-    def _save_weights(self, name: str, weights: dict[str, Tensor], use: bool = False) -> None:
+    def _means(self) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
+        """The averages that can be made of the weights kept, with a name and in words."""
+        kept, t = checkpoint.kept_weights(self.run_folder / "training"), self.settings.training
+        last, best = list(kept)[-t.average :], [step for step in self._best_steps() if step in kept]
+        for name, steps in (("averaged", last), ("averaged_best", sorted(best))):
+            mean = mean_of(kept[step] for step in steps)
+            if mean is not None:
+                yield name, f"the {'best' if name == 'averaged_best' else 'last'} checkpoints", mean
+
+    def _write_weights(self, name: str, weights: dict[str, Tensor], use: bool = False) -> None:
         """As RUN/weights/name, and if wanted as the model that is used."""
-        content = tensor_bytes(weights)
-        names = [f"weights/{name}.safetensors", MODEL] if use else [f"weights/{name}.safetensors"]
-        write_folder(self.run_folder, dict.fromkeys(names, content))
+        if self.processes.is_first:
+            names = [f"weights/{name}.safetensors", MODEL] if use else [f"weights/{name}.safetensors"]
+            write_folder(self.run_folder, dict.fromkeys(names, tensor_bytes(weights)))
 
     # ---- watching ----------------------------------------------------------------------------------------------
 
     def _tell(self, update: Update, bar: Progress) -> None:
         """The bar at every step; a line in metrics.jsonl now and then."""
         at = self.standing
-        self.metrics.add(update.total + 0 * update.gradient, update.tokens)  # a gradient that is no number shows too
+        self.metrics.add(update.total, update.tokens, update.bad)
         write = at.step % self.settings.training.log_every == 0
         if write or self.device == "cpu" or time.monotonic() - self.looked > READ_EVERY:
             loss = self._look()
@@ -323,30 +429,43 @@ class Trainer:
                 speed=f"{self.metrics.speed:,.0f} tokens/s",
             )
         if write:
+            if self.usual.jumps_to(loss):
+                self.report.warn(f"step {at.step:,}: the loss jumped to {loss:.3f}; it was about {self.usual.mean:.3f}")
+                self._log("spike", loss=loss, usual=self.usual.mean)
             self._log(
                 "train",
                 epoch=at.epoch,
                 loss=loss,
                 rate=update.rate,
-                gradient=float(update.gradient),
+                gradient=float(update.gradient) if update.gradient.isfinite() else None,
+                skipped=at.skipped,
                 target_tokens=at.target_tokens,
+                empty=round(self.empty, 4),
                 tokens_per_second=round(self.metrics.speed),
                 memory=memory_in_use(self.device),
             )
+            self.metrics.clear()
 
     def _look(self) -> float:
-        """The mean loss since the last line of metrics.jsonl; waits for a GPU. Weights that went wrong end the run."""
-        loss = self.metrics.loss
+        """The mean loss since the last line of metrics.jsonl; waits for a GPU. Names the updates that were skipped."""
+        at = self.standing
+        for skipped, update in self.unread.read():
+            at.skipped_in_a_row = at.skipped_in_a_row + 1 if skipped else 0
+            if skipped:
+                at.skipped += 1
+                lines = np.sort(self.train_batches.store.lines(update.places)).tolist()
+                more = f" and {len(lines) - NAMED:,} more" if len(lines) > NAMED else ""
+                self.report.warn(
+                    f"step {update.step:,}: loss or gradient is no number; the batch was skipped (training pairs "
+                    f"{', '.join(f'{line:,}' for line in lines[:NAMED])}{more}; all are in metrics.jsonl)"
+                )
+                self._log("skipped", at=update.step, lines=lines)
         self.looked = time.monotonic()
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss is no longer a number at step {self.standing.step:,}; go on from the checkpoint of step "
-                f"{self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip"
-            )
-        return loss
+        return self.metrics.loss
 
-    def _log(self, kind: str, **numbers: float | None) -> None:
-        self.metrics.write(kind, self.standing.step, self._seconds(), **numbers)
+    def _log(self, kind: str, **facts: object) -> None:
+        if self.processes.is_first:
+            self.metrics.write(kind, self.standing.step, self._seconds(), **facts)
 
     def _log_validation(self, kind: str, result: Validation) -> None:
         score = {(self.measure.name if self.measure else "BLEU").lower(): result.score}

@@ -2,8 +2,7 @@
 four times as wide as the model, are kept for the way back or computed again on it.
 
 They are the largest part of what a layer keeps; one product more in backward costs a few percent of time and saves a
-quarter of the memory. The plain twin is `FeedForward` in nn/layers.py. No Triton here: the products are the matrix
-library's, the rest is the compiler's.
+quarter of the memory. The plain twin is `FeedForward` in nn/layers.py. The products are the matrix library's.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from transduce.nn import kernels
 
 
 @torch.library.custom_op("transduce::linear_relu", mutates_args=())
@@ -41,6 +42,14 @@ class FeedForwardInOne(torch.autograd.Function):
         rows, d_rows = x.flatten(0, -2), d_y.flatten(0, -2)
         if inner is None:  # after d_y: else the compiler would compute it on the way forth, and keep it
             inner = linear_relu(rows, w1, b1, d_rows)
-        d_inner = torch.where(inner > 0, d_rows @ w2, 0.0)  # what was cut at 0 has no gradient
+        d_inner, d_b1 = _relu_gradient(d_rows @ w2, inner)
         d_x = (d_inner @ w1).unflatten(0, x.shape[:-1])
-        return d_x, d_inner.T @ rows, d_inner.sum(0), d_rows.T @ inner, d_rows.sum(0), None
+        return d_x, d_inner.T @ rows, d_b1.to(d_y.dtype), d_rows.T @ inner, d_rows.sum(0), None
+
+
+def _relu_gradient(d: Tensor, inner: Tensor) -> tuple[Tensor, Tensor]:
+    """What was cut at 0 has no gradient; and the sum over rows, the gradient of the bias."""
+    if kernels.in_use(d):
+        return torch.ops.transduce.relu_gradient(d, inner)
+    d = torch.where(inner > 0, d, 0.0)
+    return d, d.sum(0)

@@ -1,0 +1,306 @@
+"""Runs that are stopped, killed, starved of disk or fed with nonsense: nothing is lost, nothing differs."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import bundled_pairs, quick_settings
+from survival import contents, differences
+
+from transduce.config import Settings
+from transduce.data.corpus import ListCorpus
+from transduce.errors import Stopped, UserError
+from transduce.models import folder
+from transduce.report import Progress, Report
+from transduce.tasks.train import fit
+from transduce.training import checkpoint, metrics
+from transduce.training.gradients import PlainGradients
+from transduce.training.trainer import Outcome, Trainer
+
+
+class At(Report):
+    """Does something at a step, and remembers what was said."""
+
+    def __init__(self, step: int, act: Callable[[], None]) -> None:
+        self.step, self.act, self.said = step, act, list[str]()
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    warn = say
+
+    def progress(self, title: str, total: float | None = None):  # type: ignore[override, no-untyped-def]
+        class Bar(Progress):
+            def update(bar, done: float, **facts: str) -> None:  # noqa: N805
+                if facts.get("step") == str(self.step):
+                    self.act()
+
+        return nullcontext(Bar())
+
+
+def send(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def run(path: Path, settings: Settings, report: Report | None = None, pairs: int = 100) -> Outcome:
+    validation = ListCorpus(bundled_pairs(12, seed=2))
+    return fit(path, ListCorpus(bundled_pairs(pairs)), validation, settings, report or Report())
+
+
+# ---- the same run, however often it was stopped
+
+N = 14  # crosses an epoch's end, validations and checkpoints
+EVERYTHING = {
+    "text": {"vocabulary": 300, "sampling": 0.1, "variants": 3},
+    "batch": {"tokens": 256, "accumulate": 2},
+    "training": {
+        **{"steps": N, "validate_every": 5, "log_every": 3, "bleu_lines": 4, "device": "cpu"},
+        **{"ema": 0.9, "average": 2, "keep_best": 2, "keep": 99},  # 99: a stop adds a checkpoint, none gives way to it
+    },
+}
+KINDS = {
+    "transformer": {"dropout": 0.1, "attention_dropout": 0.1, "token_dropout": 0.1},
+    "rnn": {"kind": "rnn", "dropout": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopped_after_any_step_it_goes_on_as_if_nothing_had_happened(tmp_path: Path, kind: str) -> None:
+    """Byte for byte: weights, optimizer, averages, random states, where it stands, metrics but for times."""
+    settings = quick_settings(**EVERYTHING, model=KINDS[kind])
+    run(tmp_path / "straight", settings)
+    expected = contents(tmp_path / "straight")
+    assert {"weights/averaged_best.safetensors", f"training/step-{N}/average.safetensors"} <= expected.keys()
+    for step in range(1, N + 1):
+        stopped = tmp_path / f"stopped-{step}"
+        with pytest.raises(Stopped, match=f"stopped at step {step}; the run is saved"):
+            run(stopped, settings, At(step, send(signal.SIGTERM)))
+        run(stopped, settings)
+        assert differences(tmp_path / "straight", stopped) in ([], extra(step)), step
+    assert json_steps(tmp_path / "straight", "train") == [3, 6, 9, 12]
+    epochs = {record["epoch"] for record in metrics.read(tmp_path / "straight/metrics.jsonl") if "epoch" in record}
+    assert len(epochs) > 1
+
+
+def extra(step: int) -> list[str]:
+    """The checkpoint that a stop leaves."""
+    names = ("average.safetensors", "model.safetensors", "optimizer.safetensors", "random.safetensors", "standing.json")
+    return [f"training/step-{step}/{name}" for name in names]
+
+
+def json_steps(path: Path, kind: str) -> list[int]:
+    return [record["step"] for record in metrics.read(path / "metrics.jsonl") if record["kind"] == kind]
+
+
+def test_a_session_of_some_minutes_ends_well_and_goes_on(tmp_path: Path) -> None:
+    settings, text = quick_settings(**EVERYTHING), ListCorpus(bundled_pairs(100))
+    valid = ListCorpus(bundled_pairs(12, seed=2))
+    run(tmp_path / "straight", settings)
+    sessions = []
+    while not sessions or not sessions[-1].complete:
+        sessions.append(fit(tmp_path / "parts", text, valid, settings, max_minutes=1e-6))
+    assert len(sessions) == N + 1  # one update each; the last finds that all is done
+    assert "minutes of --max-minutes are over; the same command goes on" in sessions[0].reason
+    left = [name for step in range(1, N) if step % 5 for name in extra(step)]
+    assert differences(tmp_path / "straight", tmp_path / "parts") == sorted(left)
+
+
+def test_a_signal_for_a_checkpoint(tmp_path: Path) -> None:
+    report = At(3, send(signal.SIGUSR1))
+    run(tmp_path / "r", quick_settings(training={"keep": 9}), report)
+    assert (tmp_path / "r/training/step-3").is_dir()
+    assert "step 3: saved, as SIGUSR1 asked" in report.said
+    run(tmp_path / "straight", quick_settings(training={"keep": 9}))
+    assert {name.split("/")[1] for name in differences(tmp_path / "straight", tmp_path / "r")} == {"step-3"}
+
+
+# ---- batches that give no number
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, bad: Callable[[int], bool]) -> None:
+    """Gradients of some updates become NaN, as a broken sentence or a jump too far would make them."""
+    add = PlainGradients.add
+    count = iter(range(1, 10_000))
+
+    def spoiled(self: PlainGradients, batch, share):  # type: ignore[no-untyped-def]
+        total = add(self, batch, share)
+        if bad(next(count)):
+            self.flat.gradient[:5] = math.nan
+        return total
+
+    monkeypatch.setattr(PlainGradients, "add", spoiled)
+
+
+@pytest.mark.parametrize("name", ["adam", "schedule_free", "muon"])
+def test_a_batch_that_gives_no_number_is_skipped_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    planted(monkeypatch, lambda update: update == 5)
+    report = At(0, lambda: None)
+    seen: list[torch.Tensor] = []
+    update = Trainer.update
+
+    def watched(self: Trainer, batches):  # type: ignore[no-untyped-def]
+        before = self.flat.weights.detach().clone()
+        made = update(self, batches)
+        if self.standing.step == 5:
+            seen.extend([before, self.flat.weights.detach().clone()])
+            lines[:] = sorted(self.train_batches.store.lines(batches[0].pairs).tolist())
+        return made
+
+    lines: list[int] = []
+    monkeypatch.setattr(Trainer, "update", watched)
+    assert run(tmp_path / "r", quick_settings(optimizer={"name": name}), report).step == 8
+    assert torch.equal(*seen)
+    (record,) = (record for record in metrics.read(tmp_path / "r/metrics.jsonl") if record["kind"] == "skipped")
+    assert (record["at"], record["lines"]) == (5, lines)
+    (told,) = (text for text in report.said if "the batch was skipped" in text)
+    assert told.startswith(f"step 5: loss or gradient is no number; the batch was skipped (training pairs {lines[0]}, ")
+    found, _ = checkpoint.latest(tmp_path / "r/training")
+    assert found is not None
+    assert checkpoint.standing_of(found).skipped == 1
+    assert all(weight.isfinite().all() for weight in folder.read_tensors(found / "optimizer.safetensors").values())
+    assert all(
+        math.isfinite(record["loss"]) for record in metrics.read(tmp_path / "r/metrics.jsonl") if "loss" in record
+    )
+
+
+def test_many_in_a_row_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, lambda update: update in (2, 3) or update > 5)
+    steps = {"training": {"steps": 40, "max_skipped": 10, "validate_every": 4}}
+    with pytest.raises(
+        UserError, match="10 batches in a row gave no number, up to step 15; go on from the checkpoint of step 12 with"
+    ):
+        run(tmp_path / "r", quick_settings(**steps))
+    found, complaints = checkpoint.latest(tmp_path / "r/training")
+    assert found is not None
+    assert not complaints
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert all(weight.isfinite().all() for weight in folder.read_tensors(found / name).values())
+    folder.load(tmp_path / "r")
+
+
+def test_a_jump_of_the_loss_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = PlainGradients.add
+    monkeypatch.setattr(
+        PlainGradients, "add", lambda self, b, share: add(self, b, share) * (3 if next(count) == 10 else 1)
+    )
+    count = iter(range(1, 100))
+    report = At(0, lambda: None)
+    run(tmp_path / "r", quick_settings(training={"steps": 12, "log_every": 1}), report)
+    assert json_steps(tmp_path / "r", "spike") == [10]
+    assert any(text.startswith("step 10: the loss jumped to ") for text in report.said)
+
+
+# ---- memory
+
+
+def test_out_of_memory_is_tried_once_in_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, heights, failed = PlainGradients.add, list[int](), list[int]()
+
+    def scarce(self: PlainGradients, batch, share):  # type: ignore[no-untyped-def]
+        heights.append(len(batch.target_out))
+        if len(heights) > 2 and heights[-1] > 3 and not failed:
+            failed.append(len(heights) - 1)
+            self.flat.gradient.fill_(7.0)  # half of a backward pass
+            raise torch.OutOfMemoryError("none left")
+        return add(self, batch, share)
+
+    settings = quick_settings(model={"dropout": 0.0}, training={"average": 1})
+    run(tmp_path / "plenty", settings)
+    monkeypatch.setattr(PlainGradients, "add", scarce)
+    report = At(0, lambda: None)
+    run(tmp_path / "scarce", settings, report)
+    assert f"step {failed[0] + 1}: out of memory; trying again in halves" in report.said
+    whole, one_half, other_half = heights[failed[0] : failed[0] + 3]
+    assert one_half == other_half == -(-whole // 2)
+    one, two = (folder.read_tensors(tmp_path / name / "weights/last.safetensors") for name in ("plenty", "scarce"))
+    for name in one:
+        if not name.endswith("key.bias"):  # whose gradient is nothing but rounding
+            torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
+
+    def none(self: PlainGradients, batch, share):  # type: ignore[no-untyped-def]
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(PlainGradients, "add", none)
+    with pytest.raises(UserError, match=r"out of memory at step 1, in halves too; .* with batch.split=4: the same"):
+        run(tmp_path / "none", settings)
+
+
+@pytest.mark.parametrize("layout", ["buckets", "packed"])
+def test_a_batch_in_parts_is_the_same_update(tmp_path: Path, layout: str) -> None:
+    for name, parts in (("whole", 1), ("parts", 3)):
+        batch = {"layout": layout, "row": 64, "split": parts}
+        run(tmp_path / name, quick_settings(model={"dropout": 0.0}, batch=batch, training={"steps": 3}))
+    one, two = (folder.read_tensors(tmp_path / name / "weights/last.safetensors") for name in ("whole", "parts"))
+    for name in one:
+        if not name.endswith("key.bias"):
+            torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
+
+
+# ---- disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Five megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", disk], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("mounting a small disk is not allowed here")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
+    settings = {"model": {"d_model": 64, "d_ff": 128}, "data": {"cache": str(tmp_path / "cache")}}
+    here = small_disk / "r"
+    run(here, quick_settings(**settings, training={"steps": 4}))
+    with pytest.raises(
+        UserError, match=r"cannot write .*: No space left on device \(\d.* MB are needed; what was saved"
+    ):
+        run(here, quick_settings(**settings, training={"steps": 400, "keep": 99, "average": 99}))
+    found, complaints = checkpoint.latest(here / "training")
+    assert found is not None
+    assert not complaints
+    folder.load(here)
+    for old in list((here / "training").glob("step-*"))[:-1]:
+        subprocess.run(["rm", "-r", old], check=True)
+    subprocess.run(["rm", "-r", here / "training/weights"], check=True)
+    step = checkpoint.standing_of(checkpoint.latest(here / "training")[0]).step  # type: ignore[arg-type]
+    assert run(here, quick_settings(**settings, training={"steps": step + 4, "keep": 1, "average": 1})).step == step + 4
+
+
+def test_files_have_ordinary_permissions(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        run(tmp_path / "r", quick_settings())
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    assert modes == {0o644}
+
+
+# ---- kill -9
+
+
+def test_killed_while_writing(tmp_path: Path) -> None:
+    """A few of the kills of `make chaos`."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parent / "chaos.py", "--kills", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 kills in " in done.stdout
