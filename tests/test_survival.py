@@ -178,7 +178,7 @@ def test_many_in_a_row_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     planted(monkeypatch, lambda update: update in (2, 3) or update > 5)
     steps = {"training": {"steps": 40, "max_skipped": 10, "validate_every": 4}}
     with pytest.raises(
-        UserError, match="10 batches in a row gave no number, up to step 15; go on from the checkpoint of step 12 with"
+        UserError, match="10 batches in a row gave no number, up to step 15; go on from the checkpoint of step 4 with"
     ):
         run(tmp_path / "r", quick_settings(**steps))
     found, complaints = checkpoint.latest(tmp_path / "r/training")
@@ -304,3 +304,67 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 kills in " in done.stdout
+
+
+# ---- averages
+
+
+def test_averages_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transduce.cli import main
+
+    here = tmp_path / "r"
+    settings = {"steps": 12, "validate_every": 2, "average": 2, "keep_best": 3, "bleu_lines": 0}
+    run(here, quick_settings(training=settings))
+    kept = checkpoint.kept_weights(here / "training")
+    standing = checkpoint.standing_of(here / "training/step-12")
+    by_loss = [step for step, _, _ in sorted(standing.validations, key=lambda found: found[1] or 0.0)]
+    assert standing.best_steps() == by_loss
+    assert set(kept) == {10, 12, *by_loss[:3]}
+    steps = [str(step) for step in sorted(kept)[-2:]]
+    assert main(["average", str(here), "--last", "2", "--output", str(tmp_path / "last")]) == 0
+    assert main(["average", str(here), "--best", "3", "--output", str(tmp_path / "best")]) == 0
+    chosen = ["--steps", steps[0], "--steps", steps[1]]
+    assert main(["average", str(here), *chosen, "--output", str(tmp_path / "steps")]) == 0
+    for name, ours in (("last", "averaged"), ("best", "averaged_best"), ("steps", "averaged")):
+        one = folder.read_tensors(tmp_path / name / "model.safetensors")
+        two = folder.read_tensors(here / f"weights/{ours}.safetensors")
+        assert all(torch.equal(one[weight], two[weight]) for weight in one), name
+        folder.load(tmp_path / name)
+    capsys.readouterr()
+    for words, told in (
+        (["--last", "9"], "keeps the weights of steps"),
+        (["--best", "1"], "choose two or more"),
+        ([], "say which weights: one of --last N, --best N and --steps N"),
+    ):
+        assert main(["average", str(here), *words, "--output", str(tmp_path / "x")]) == 2
+        assert told in capsys.readouterr().err.replace("\n", " ")
+    assert main(["average", str(here), "--last", "2", "--output", str(tmp_path / "last")]) == 2
+    assert "is there already; choose another --output" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_moving_average_is_the_formula(tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+    update = Trainer.update
+
+    def watched(self: Trainer, batches):  # type: ignore[no-untyped-def]
+        if not seen:
+            seen.append(self.flat.weights.detach().clone())
+        made = update(self, batches)
+        seen.append(self.flat.weights.detach().clone())
+        trainers.append(self)
+        return made
+
+    trainers: list[Trainer] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "update", watched)
+        run(tmp_path / "r", quick_settings(training={"ema": 0.5, "steps": 6, "validate_every": 6, "average": 1}))
+    mean = seen[0]
+    for step, weights in enumerate(seen[1:], 1):
+        decay = min(0.5, (1 + step) / (10 + step))
+        mean = decay * mean + (1 - decay) * weights
+    average = trainers[0].average
+    assert average is not None
+    torch.testing.assert_close(average.weights, mean)
+    model = folder.read_tensors(tmp_path / "r/model.safetensors")  # it is what is used
+    for name, weight in trainers[0].flat.by_name(average.weights).items():
+        assert torch.equal(model[name], weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -177,3 +178,42 @@ def test_a_device_that_is_not_there(model_folder: Path) -> None:
         pytest.skip("this machine has mps")
     with pytest.raises(SettingsError, match="device mps is not available on this machine; there is: auto, cpu"):
         transduce.load(model_folder, device="mps")
+
+
+# ---- many machines
+
+
+def test_shards_are_joined_in_the_order_of_the_lines(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transduce.cli import main
+
+    text = tmp_path / "text.de"
+    text.write_text("".join(f"{source}\n" for source, _ in bundled_pairs(11, seed=5)) + "\n", encoding="utf-8")
+    assert main(["translate", str(model_folder), str(text), "-o", str(tmp_path / "whole")]) == 0
+    parts = []
+    for i in range(1, 6):
+        parts.append(str(tmp_path / f"part.{i}"))
+        assert main(["translate", str(model_folder), str(text), "--shard", f"{i}/5", "-o", parts[-1]]) == 0
+    assert main(["merge", *parts, "--like", str(text), "-o", str(tmp_path / "joined")]) == 0
+    assert (tmp_path / "joined").read_bytes() == (tmp_path / "whole").read_bytes()
+    capsys.readouterr()
+    assert main(["translate", str(model_folder), str(text), "--shard", "3/5", "--json"]) == 0
+    assert [json.loads(line)["line"] for line in capsys.readouterr().out.splitlines()] == [3, 8]
+
+    lines = Path(parts[1]).read_text().splitlines()
+    Path(parts[1]).write_text("\n".join(lines[:-1]) + "\n")
+    wrong = {
+        tuple(parts): "has more lines than",
+        (parts[0], parts[4], parts[2]): "has fewer lines than",
+        (parts[0],): "name the outputs of all shards",
+    }
+    for given, told in wrong.items():
+        assert main(["merge", *given, "-o", str(tmp_path / "x")]) == 2, told
+        message = capsys.readouterr().err.replace("\n", " ")
+        assert "lines than" in message or told in message
+    assert main(["merge", *parts[2:], "--like", str(text), "-o", str(tmp_path / "x")]) == 2
+    assert "the text has 12; translate them again" in capsys.readouterr().err.replace("\n", " ")
+    for shard in ("0/2", "3/2", "a/b", "2", "1/0"):
+        assert main(["translate", str(model_folder), str(text), "--shard", shard]) == 2
+        assert "must be a part and their number, such as 2/4" in capsys.readouterr().err.replace("\n", " ")

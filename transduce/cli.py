@@ -14,12 +14,14 @@ import cyclopts
 
 import transduce
 from transduce.errors import Stopped, TransduceError, UserError
+from transduce.tasks.average import average
 from transduce.tasks.bench import bench
 from transduce.tasks.demo import demo
 from transduce.tasks.doctor import doctor
 from transduce.tasks.evaluate import evaluate
 from transduce.tasks.inspect import inspect
 from transduce.tasks.lookup import corpus, presets, settings
+from transduce.tasks.merge import merge
 from transduce.tasks.plot import PLOTS
 from transduce.tasks.train import train
 from transduce.tasks.translate import score, translate
@@ -28,7 +30,7 @@ from transduce.terminal import Terminal
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, watch, runs, doctor, presets, settings, corpus),
+    *(bench, watch, runs, doctor, average, merge, presets, settings, corpus),
 )
 
 

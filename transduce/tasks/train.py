@@ -249,24 +249,34 @@ def _trainer(
 
 def _follow(trainer: Trainer, settings: Settings) -> Outcome:
     """Train; whatever happens, leave a picture of how far it came."""
-    from transduce.inspect.plots import learning_curve
     from transduce.models import folder
+    from transduce.training.distributed import AnotherDied
 
     run, report, first = trainer.run_folder, trainer.report, trainer.processes.is_first
     try:
         outcome = trainer.run(lambda: folder.write_folder(run, _config_file(settings)) if first else None)
-    finally:
-        try:
-            if first:
-                learning_curve(run, run / "curve.png")
-        except UserError as error:
-            report.warn(str(error))  # a picture is not worth a run
+    except AnotherDied:
+        raise  # torchrun is about to end this process: no time for a picture
+    except BaseException:
+        _draw(trainer)
+        raise
+    _draw(trainer)
     measure = trainer.measure
     score = "" if outcome.score is None or measure is None else f", validation {measure.name} {outcome.score:.1f}"
     report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run}{score}; learning curve: {run / 'curve.png'}")
     return outcome
+
+
+def _draw(trainer: Trainer) -> None:
+    from transduce.inspect.plots import learning_curve
+
+    try:
+        if trainer.processes.is_first:
+            learning_curve(trainer.run_folder, trainer.run_folder / "curve.png")
+    except UserError as error:
+        trainer.report.warn(str(error))  # a picture is not worth a run
 
 
 def _batch_settings(

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT, Report
 from transduce.tasks import Flags, Hidden, Output, search_settings
+from transduce.tasks.merge import parse_shard
 
 if TYPE_CHECKING:
     from transduce.decoding.translator import Score, Translation
@@ -29,6 +30,7 @@ def translate(
     length_penalty: float | None = None,
     n_best: int = 1,
     json: bool = False,
+    shard: str | None = None,
     device: str = "auto",
     weights: str | None = None,
     settings: Flags = None,
@@ -54,6 +56,8 @@ def translate(
         Translations a line; more than one come as lines of "line number TAB score TAB text".
     json
         One JSON object a line, with source, status, score and candidates.
+    shard
+        I/N: of every N lines only the I-th, as one of N machines that share the work; transduce merge joins them again.
     device
         auto, cpu, cuda or mps.
     weights
@@ -61,6 +65,9 @@ def translate(
     """
     from transduce.decoding.translator import CHUNK, Translator
 
+    which, count = parse_shard(shard)
+    if count > 1 and n_best > 1 and not json:
+        raise SettingsError("--shard with --n-best needs --json: outputs are joined line by line")
     check_files(files, output)
     search = search_settings(settings, beam=beam, length_penalty=length_penalty)
     translator = Translator.load(model, device, weights, **search)
@@ -69,21 +76,26 @@ def translate(
 
     def found() -> Iterator[Translation]:
         with (SILENT if on_screen else report).progress("translate") as bar:
-            yield from translator.stream(_input_lines(files), n_best, 1 if at_keyboard else CHUNK, bar)
+            lines = itertools.islice(_input_lines(files), which - 1, None, count)
+            yield from translator.stream(lines, n_best, 1 if at_keyboard else CHUNK, bar)
 
     limit = translator.settings.model.max_positions - 1
-    return deliver(_lines_of(_watched(found(), limit, report), n_best, json), output, report)
+    numbered = zip(itertools.count(which, count), found(), strict=False)
+    return deliver(_lines_of(_watched(numbered, limit, report), n_best, json), output, report)
 
 
-def _watched(found: Iterable[Translation], limit: int, report: Report) -> Iterator[Translation]:
+Numbered = tuple[int, "Translation"]  # with the line it comes from
+
+
+def _watched(found: Iterable[Numbered], limit: int, report: Report) -> Iterator[Numbered]:
     """The same translations; at the end, which lines the reader should know about."""
     noticed: dict[str, list[int]] = {"truncated": [], "length": []}
     counts = dict.fromkeys(noticed, 0)
-    for number, t in enumerate(found, 1):
+    for number, t in found:
         if t.status in noticed:
             counts[t.status] += 1
             noticed[t.status] = [*noticed[t.status], number][:SHOWN]
-        yield t
+        yield number, t
     meaning = {
         "truncated": f"more than {limit} tokens, the rest left out",
         "length": "cut at the output's length limit",
@@ -94,8 +106,8 @@ def _watched(found: Iterable[Translation], limit: int, report: Report) -> Iterat
             report.warn(f"status {status} ({meaning[status]}): {counts[status]:,} in all, line {listed}")
 
 
-def _lines_of(found: Iterable[Translation], n_best: int, json: bool) -> Iterator[str]:
-    for number, t in enumerate(found, 1):
+def _lines_of(found: Iterable[Numbered], n_best: int, json: bool) -> Iterator[str]:
+    for number, t in found:
         if json:
             record = {"line": number, "source": t.source, "translation": t.text, "status": t.status, "score": t.score}
             record["candidates"] = [asdict(candidate) for candidate in t.candidates]

@@ -37,6 +37,7 @@ from transduce.models.folder import (
 from transduce.training.average import MovingAverage
 from transduce.training.distributed import Processes
 from transduce.training.flat import FlatWeights
+from transduce.training.validation import Validation
 
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
 AVERAGE = "average.safetensors"
@@ -66,6 +67,16 @@ class Standing:
     lines: int = 0
     skipped: int = 0  # updates whose loss or gradient was no number
     skipped_in_a_row: int = 0
+
+    def best_steps(self) -> list[int]:
+        """The steps that were validated, the best first; of equal ones the earlier."""
+        best: list[tuple[Validation, int]] = []
+        for step, loss, score in self.validations:
+            if loss is not None:  # there was validation text
+                found = Validation(loss, score)
+                place = next((i for i, (other, _) in enumerate(best) if found.better_than(other)), len(best))
+                best.insert(place, (found, step))
+        return [step for _, step in best]
 
 
 class Snapshot(NamedTuple):

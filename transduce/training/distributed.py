@@ -11,6 +11,7 @@ their own on the CPU.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,6 +80,10 @@ class Processes:
 ALONE = Processes()
 
 
+class AnotherDied(TransduceError):
+    """One of the processes has ended before the others."""
+
+
 @contextmanager
 def joined(device: str) -> Iterator[Processes]:
     """All processes that torchrun has started; alone without torchrun."""
@@ -89,12 +94,25 @@ def joined(device: str) -> Iterator[Processes]:
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     with _death_noticed():
-        dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=PATIENCE)
+        backend = "nccl" if device == "cuda" else "gloo"
+        dist.init_process_group(
+            backend, store=_store(), rank=int(os.environ["RANK"]), world_size=count, timeout=PATIENCE
+        )
         decide = dist.new_group(backend="gloo", timeout=PATIENCE)
     try:
         yield Processes(dist.get_rank(), count, decide)
+    except AnotherDied:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, who would have us go without a word
+        raise
     finally:
         dist.destroy_process_group()
+
+
+def _store() -> dist.Store:
+    """Where processes tell each other their addresses. Those of an earlier attempt, before torchrun has restarted them,
+    may still stand there: each attempt has its own part."""
+    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    return dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 @contextmanager
@@ -103,7 +121,7 @@ def _death_noticed() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ConnectionError) as error:  # gloo and NCCL have no error of their own for it
-        raise TransduceError(
+        raise AnotherDied(
             "another process of this run has ended, so this one ends too; its message tells why, and the same command "
             "goes on from the last checkpoint"
         ) from error

@@ -113,8 +113,8 @@ class Trainer:
             self._try_largest()
         self.begun = time.monotonic()
         self.started = self.begun - self.standing.seconds
-        try:
-            with requests() as noted, self.report.progress("train", total=1.0) as bar:
+        with requests() as noted, self.report.progress("train", total=1.0) as bar:
+            try:
                 for epoch, used, batches in self._groups():
                     if reason := self._finished(epoch):
                         break
@@ -129,8 +129,8 @@ class Trainer:
                     self._validate_and_save()
                     self._asked_to_pause(noted)
                 return self._conclude(reason)
-        finally:
-            self.writer.wait()
+            finally:
+                self.writer.wait()
 
     def update(self, batches: list[Batch]) -> Update:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
@@ -284,6 +284,8 @@ class Trainer:
         """The files are written while training goes on: the best weights, the checkpoint, weights for averaging."""
         at, t = self.standing, self.settings.training
         self._look()
+        if at.skipped_in_a_row:
+            return  # the last update may have ruined the weights: no good checkpoint gives way to such ones
         with self._final_weights():
             result, weights = self.validate(), weights_of(self.model)
         name = "last"
@@ -299,7 +301,7 @@ class Trainer:
         at.validations.append((at.step, *(result or (None, None))))
         at.validated = at.step
         self.metrics.clear()  # the time of a validation is not training time
-        wanted = {step for step, *_ in at.validations[-t.average :]} | set(self._best_steps())
+        wanted = {step for step, *_ in at.validations[-t.average :]} | set(at.best_steps()[: t.keep_best])
 
         def keep() -> None:
             if name:
@@ -309,16 +311,6 @@ class Trainer:
 
         folder, step = self.run_folder / "training", at.step
         self._save(keep)
-
-    def _best_steps(self) -> list[int]:
-        """Of the training.keep_best best validations."""
-        best: list[tuple[Validation, int]] = []
-        for step, loss, score in self.standing.validations:
-            if loss is None:
-                continue  # no validation text
-            place = sum(not Validation(loss, score).better_than(other) for other, _ in best)
-            best.insert(place, (Validation(loss, score), step))
-        return [step for _, step in best[: self.settings.training.keep_best]]
 
     def _best(self) -> Validation | None:
         at = self.standing
@@ -399,7 +391,8 @@ class Trainer:
     def _means(self) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
         """The averages that can be made of the weights kept, with a name and in words."""
         kept, t = checkpoint.kept_weights(self.run_folder / "training"), self.settings.training
-        last, best = list(kept)[-t.average :], [step for step in self._best_steps() if step in kept]
+        best = [step for step in self.standing.best_steps()[: t.keep_best] if step in kept]
+        last = list(kept)[-t.average :]
         for name, steps in (("averaged", last), ("averaged_best", sorted(best))):
             mean = mean_of(kept[step] for step in steps)
             if mean is not None:

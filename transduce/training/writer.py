@@ -18,6 +18,10 @@ class Writer:
         self.wait()
         self._pending = self._thread.submit(work)
 
+    @property
+    def is_busy(self) -> bool:
+        return self._pending is not None and not self._pending.done()
+
     def wait(self) -> None:
         """Until everything is on the disk."""
         pending, self._pending = self._pending, None

@@ -1,0 +1,222 @@
+"""Several processes under torchrun train the run that one process trains; a dead one ends the others, or is restarted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import bundled_pairs
+
+from transduce.config import BatchSettings, DataSettings, TextSettings
+from transduce.data import store
+from transduce.data.batches import Batches
+from transduce.data.corpus import ListCorpus
+from transduce.models import folder
+from transduce.text.tokenizer import PAD, Tokenizers
+from transduce.training import metrics
+
+SETTINGS = [
+    "--source",
+    "t.de",
+    "--target",
+    "t.en",
+    "--valid-source",
+    "v.de",
+    "--valid-target",
+    "v.en",
+    "--device",
+    "cpu",
+    "--preset",
+    "tiny",
+    "--model.dropout",
+    "0",
+    "--model.layers",
+    "1",
+    "--model.d_model",
+    "32",
+    "--model.d_ff",
+    "64",
+    "--model.heads",
+    "2",
+    "--text.vocabulary",
+    "300",
+    "--batch.tokens",
+    "300",
+    "--batch.accumulate",
+    "3",
+    "--optimizer.schedule",
+    "constant",  # cosine would depend on the number of steps
+    "--optimizer.rate",
+    "3e-3",
+    "--optimizer.warmup",
+    "5",
+    "--training.log_every",
+    "1",
+    "--training.validate_every",
+    "10",
+    "--training.bleu_lines",
+    "9",
+]
+ROOT = Path(__file__).parent.parent
+
+
+def command(run: str, *more: str, processes: int = 1, restarts: int = 0) -> list[str]:
+    alone = [sys.executable, "-m", "transduce"]
+    together = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    start = alone if processes == 1 else [*together, "--max-restarts", str(restarts), "-m", "transduce"]
+    return [*start, "train", run, *SETTINGS, *more]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    for name, pairs in (("t", bundled_pairs(400)), ("v", bundled_pairs(21, seed=2))):
+        for side, end in enumerate(("de", "en")):
+            (tmp_path / f"{name}.{end}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    return tmp_path
+
+
+def go(here: Path, *words: str, processes: int = 1) -> str:
+    done = subprocess.run(
+        command(*words, processes=processes), cwd=here, env=environment(), capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def losses(here: Path, run: str) -> list[tuple[str, int, float]]:
+    return [(r["kind"], r["step"], r["loss"]) for r in metrics.read(here / run / "metrics.jsonl") if "loss" in r]
+
+
+def same(one: list[tuple[str, int, float]], two: list[tuple[str, int, float]]) -> bool:
+    return [a[:2] for a in one] == [b[:2] for b in two] and np.allclose(
+        [a[2] for a in one], [b[2] for b in two], rtol=0, atol=1e-5
+    )
+
+
+def test_two_processes_train_the_run_of_one(here: Path) -> None:
+    """Accumulated batches of uneven lengths; also when it goes on with another number of processes."""
+    steps = ("--training.steps", "30")
+    go(here, "one", *steps)
+    told = go(here, "two", *steps, processes=2)
+    assert "2 processes, 50% of each batch for each" in told
+    assert told.count("all steps done: 30 steps") == 1  # the first speaks for all
+    assert len(losses(here, "one")) >= 33
+    assert same(losses(here, "one"), losses(here, "two"))
+    for name in ("best", "last", "averaged"):
+        one, two = (folder.read_tensors(here / run / f"weights/{name}.safetensors") for run in ("one", "two"))
+        for weight in one:
+            if not weight.endswith("key.bias"):
+                torch.testing.assert_close(one[weight], two[weight], atol=2e-4, rtol=1e-2, msg=f"{name} {weight}")
+
+    go(here, "mixed", "--training.steps", "17", processes=2)
+    go(here, "mixed", *steps)
+
+    def course(run: str) -> list[tuple[str, int, float]]:
+        return [loss for loss in losses(here, run) if loss[0] != "averaged" and loss[:2] != ("valid", 17)]
+
+    assert same(course("one"), course("mixed"))
+
+
+@pytest.fixture
+def started(here: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+
+
+def start(here: Path, run: str, restarts: int) -> subprocess.Popen[str]:
+    steps = ("--training.steps", "100000", "--training.validate_every", "20")
+    words = command(run, *steps, processes=2, restarts=restarts)
+    return subprocess.Popen(words, cwd=here, env=environment(), stderr=subprocess.PIPE, text=True)
+
+
+def workers(parent: int) -> list[int]:
+    """Processes that torchrun has started, by rank."""
+    found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True, check=False).stdout.split()
+
+    def rank(pid: str) -> int:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return next((int(word.removeprefix(b"RANK=")) for word in words if word.startswith(b"RANK=")), -1)
+
+    return [int(pid) for pid in sorted(found, key=rank) if rank(pid) >= 0]
+
+
+def wait_for(there: Path, after: float = 0.0) -> None:
+    until = time.monotonic() + 120
+    while not (there.exists() and there.stat().st_mtime > after):
+        assert time.monotonic() < until, f"{there} does not come"
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_a_dead_worker_ends_the_others_with_a_message(here: Path, started: list[subprocess.Popen[str]]) -> None:
+    process = start(here, "r", restarts=0)
+    started.append(process)
+    wait_for(here / "r/model.safetensors")
+    os.kill(workers(process.pid)[1], signal.SIGKILL)
+    _, told = process.communicate(timeout=60)  # no hang
+    assert process.returncode != 0
+    assert told.count("transduce: another process of this run has ended, so this one ends too") == 1
+    steps = [r[1] for r in losses(here, "r") if r[0] == "valid"]
+    more = ("--training.steps", str(steps[-1] + 20), "--training.validate_every", "20")
+    assert "going on from step" in go(here, "r", *more, processes=2)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_torchrun_restarts_a_run_from_its_last_checkpoint(here: Path, started: list[subprocess.Popen[str]]) -> None:
+    process = start(here, "r", restarts=1)
+    started.append(process)
+    model = here / "r/model.safetensors"
+    wait_for(model)
+    first = workers(process.pid)
+    os.kill(first[1], signal.SIGKILL)
+    killed = time.time()
+    wait_for(here / "r/metrics.jsonl", killed + 1)
+    until = time.monotonic() + 120
+    while not (now := workers(process.pid)) or set(now) & set(first) or model.stat().st_mtime < killed:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    for pid in now:
+        os.kill(pid, signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    assert "going on from step" in told
+    assert "stopped at step" in told
+
+
+# ---- shares
+
+
+@pytest.mark.parametrize(
+    "layout", [{"layout": "buckets", "tokens": 256}, {"layout": "packed", "tokens": 500, "row": 64}]
+)
+@pytest.mark.parametrize("count", [2, 3])
+def test_shares_of_a_batch_are_the_batch(tmp_path: Path, layout: dict, count: int) -> None:
+    pairs = ListCorpus(bundled_pairs(150))
+    tokenizers = Tokenizers.train(bundled_pairs(150), TextSettings(vocabulary=300, coverage=1.0))
+    built = store.build(pairs, tokenizers, DataSettings(), tmp_path)
+    whole = Batches(built, BatchSettings(**layout), seed=1)
+    shares = [Batches(built, BatchSettings(**layout), seed=1, share=(rank, count)) for rank in range(count)]
+    for batch, *parts in zip(whole.epoch(0), *(share.epoch(0) for share in shares), strict=True):
+        assert {part.tokens for part in parts} == {batch.tokens}
+        assert all(part.pairs.tolist() == batch.pairs.tolist() for part in parts)
+        if layout["layout"] == "packed":
+            assert len({part.target_out.shape for part in parts}) == 1
+
+        def sentences(rows: torch.Tensor) -> list[tuple[int, ...]]:
+            return sorted(tuple(row[row != PAD].tolist()) for row in rows if (row != PAD).any())
+
+        together = sorted(row for part in parts for row in sentences(part.target_out))
+        assert together == sentences(batch.target_out)

@@ -1,0 +1,83 @@
+"""transduce average: one model from weights that a run has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transduce.errors import DataError, SettingsError
+from transduce.report import SILENT
+from transduce.tasks import Hidden
+
+
+def average(
+    run: Path,
+    *,
+    output: Path,
+    last: int | None = None,
+    best: int | None = None,
+    steps: list[int] | None = None,
+    report: Hidden = SILENT,
+) -> None:
+    """Average weights that a run has kept, into a model folder of its own.
+
+    Example: transduce average runs/mine --best 3 --output runs/mine-best3
+
+    A run keeps the weights of its last training.average validations and of its training.keep_best best ones. Compare
+    the result by: transduce evaluate runs/mine-best3 --against runs/mine --source test.de --reference test.en
+
+    Parameters
+    ----------
+    run
+        Folder of the run.
+    output
+        Folder for the averaged model.
+    last
+        So many of the newest.
+    best
+        So many of the best by validation.
+    steps
+        Those of these steps.
+    """
+    from transduce.models.folder import MODEL, manifest, tensor_bytes, verify, write_folder
+    from transduce.training import checkpoint
+    from transduce.training.average import mean_of
+
+    if sum(choice is not None for choice in (last, best, steps)) != 1:
+        raise SettingsError("say which weights: one of --last N, --best N and --steps N")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise SettingsError(f"{output} is there already; choose another --output")
+    needed = [name for name in manifest(run) if name != MODEL and not name.startswith("weights/")]
+    verify(run, needed)
+    kept = checkpoint.kept_weights(run / "training")
+    chosen = _chosen(run, list(kept), last, best, steps)
+    mean = mean_of(kept[step] for step in chosen)
+    if mean is None:
+        raise DataError(f"{run} keeps the weights of steps {_listed(kept)}; at least two whole ones are needed")
+    files = {name: (run / name).read_bytes() for name in needed}
+    write_folder(output, {**files, MODEL: tensor_bytes(mean)})
+    report.say(f"the mean of steps {_listed(chosen)} is the model in {output}")
+
+
+def _chosen(run: Path, kept: list[int], last: int | None, best: int | None, steps: list[int] | None) -> list[int]:
+    from transduce.training import checkpoint
+
+    if last is not None:
+        chosen = kept[-last:] if last > 0 else []
+        wanted = last
+    elif best is not None:
+        found, _ = checkpoint.latest(run / "training")
+        order = [] if found is None else checkpoint.standing_of(found).best_steps()
+        chosen, wanted = [step for step in order if step in kept][: max(best, 0)], best
+    else:
+        chosen, wanted = [step for step in steps or [] if step in kept], len(steps or [])
+    if len(chosen) != wanted or wanted < 2:
+        raise DataError(
+            f"{run} keeps the weights of steps {_listed(kept)}, and {wanted} of them are asked for; choose two or "
+            f"more, or train with a larger training.average or training.keep_best"
+        )
+    return sorted(chosen)
+
+
+def _listed(steps: Sequence[int] | dict[int, Path]) -> str:
+    return ", ".join(f"{step:,}" for step in steps) or "none"
