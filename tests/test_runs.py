@@ -24,7 +24,7 @@ def under_way(folder: Path, steps: int = 40, limit: int = 100) -> Path:
     lines = []
     for step in range(10, steps + 1, 10):
         lines.append({"kind": "train", "step": step, "seconds": step * 0.6, "loss": 5 - step / 20, "rate": 1e-3})
-        lines[-1] |= {"gradient": 0.5, "tokens_per_second": 1234, "memory": 2_000_000_000}
+        lines[-1] |= {"gradient": 0.5, "tokens_per_second": 1234, "memory": 2_000_000_000, "empty": 0.043, "skipped": 2}
     lines.append({"kind": "valid", "step": steps, "seconds": steps * 0.6, "loss": 1.5, "bleu": 42.0})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "config.yaml").write_text(f"training:\n  steps: {limit}\n")
@@ -37,7 +37,9 @@ def test_a_run_under_way(tmp_path: Path) -> None:
     assert run.left == pytest.approx(60 * 0.6)
     shown = "\n".join(runs.details(run))
     assert "40.0%  step 40 of 100, 0.4 minutes, about 0.6 minutes left" in shown
-    assert "1,234 tokens/s, gradient 0.50, rate 1.0e-03, memory 2.00 GB" in shown
+    assert ", until " in shown
+    assert "1,234 tokens/s, gradient 0.50, rate 1.0e-03, memory 2.00 GB, 4.3% of slots empty" in shown
+    assert "2 batches were skipped" in shown
     long_ago = time.time() - 3600
     os.utime(tmp_path / "one" / "metrics.jsonl", (long_ago, long_ago))
     assert runs.look(tmp_path / "one").state == "stopped"

@@ -162,7 +162,7 @@ def test_a_batch_that_gives_no_number_is_skipped_and_named(
     assert run(tmp_path / "r", quick_settings(optimizer={"name": name}), report).step == 8
     assert torch.equal(*seen)
     (record,) = (record for record in metrics.read(tmp_path / "r/metrics.jsonl") if record["kind"] == "skipped")
-    assert (record["at"], record["lines"]) == (5, lines)
+    assert (record["step"], record["lines"]) == (5, lines)
     (told,) = (text for text in report.said if "the batch was skipped" in text)
     assert told.startswith(f"step 5: loss or gradient is no number; the batch was skipped (training pairs {lines[0]}, ")
     found, _ = checkpoint.latest(tmp_path / "r/training")
@@ -368,3 +368,20 @@ def test_the_moving_average_is_the_formula(tmp_path: Path) -> None:
     model = folder.read_tensors(tmp_path / "r/model.safetensors")  # it is what is used
     for name, weight in trainers[0].flat.by_name(average.weights).items():
         assert torch.equal(model[name], weight)
+
+
+# ---- TensorBoard
+
+
+def test_the_same_numbers_for_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run(tmp_path / "r", quick_settings(training={"tensorboard": True}))
+    events = loading.EventAccumulator(str(tmp_path / "r/tensorboard"))
+    events.Reload()
+    shown = {event.step: event.value for event in events.Scalars("train/loss")}
+    written = {r["step"]: r["loss"] for r in metrics.read(tmp_path / "r/metrics.jsonl") if r["kind"] == "train"}
+    assert shown == pytest.approx(written)
+    assert "valid/bleu" in events.Tags()["scalars"]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UserError, match="training.tensorboard=true needs TensorBoard: pip install 'transduce\\[tens"):
+        run(tmp_path / "none", quick_settings(training={"tensorboard": True}))

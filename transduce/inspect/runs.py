@@ -110,7 +110,10 @@ def details(run: Run) -> Iterator[str]:
     """What a person wants to see of a run that is under way."""
     share = run.step / run.limit if run.limit else 0.0
     bar = "█" * int(30 * share) + "░" * (30 - int(30 * share))
-    left = f", about {run.left / 60:.1f} minutes left" if run.left is not None else ""
+    left = ""
+    if run.left is not None:
+        end = time.strftime("%a %H:%M", time.localtime(time.time() + run.left))
+        left = f", about {run.left / 60:.1f} minutes left, until {end}"
     yield f"{run.folder}  {run.state}"
     limit = f" of {run.limit:,}" if run.limit else ""
     yield f"  {bar} {share:6.1%}  step {run.step:,}{limit}, {run.seconds / 60:.1f} minutes{left}"
@@ -122,8 +125,11 @@ def details(run: Run) -> Iterator[str]:
         yield f"  {run.measure:9} {_number(scores[-1], 1):>9}  {sparkline(scores)}  best {_number(run.best, 1)}"
     yield (
         f"  {_number(run.last('tokens_per_second'), 0)} tokens/s, gradient {_number(run.last('gradient'), 2)}, "
-        f"rate {run.last('rate') or 0:.1e}, memory {_number((run.last('memory') or 0) / 1e9, 2)} GB"
+        f"rate {run.last('rate') or 0:.1e}, memory {_number((run.last('memory') or 0) / 1e9, 2)} GB, "
+        f"{run.last('empty') or 0:.1%} of slots empty"
     )
+    if skipped := run.last("skipped"):
+        yield f"  {skipped:,.0f} batches were skipped: their loss or gradient was no number"
 
 
 def sparkline(values: Sequence[float], width: int = 48) -> str:

@@ -14,6 +14,7 @@ N layers.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -27,6 +28,10 @@ from transduce.nn.dropout import Dropout
 from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
 from transduce.nn.scores import Score, make_score
+
+# cuDNN likes the weights of a network side by side; ours lie side by side by shape (training/flat.py), and it copies them
+# together at every call, which is little beside the rest.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 CELLS = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}  # and how many tensors their state is: h, or h and c
 

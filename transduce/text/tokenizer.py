@@ -28,13 +28,15 @@ SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 UNKNOWN_SURFACE = "⁇"
 
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff\ud800-\udfff]")  # lone surrogates too
-_SPACE = re.compile(r"\s+")
 _WORD = re.compile(r" ?\w+| ?[^\w\s]")
 
 
 def normalise(text: str) -> str:
     """The text as every tokenizer sees it."""
-    return _SPACE.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip()
+    text = unicodedata.normalize("NFC", text)
+    if not text.isprintable():  # hardly ever: looking for what to remove takes longer than all the rest
+        text = _INVISIBLE.sub("", text)
+    return " ".join(text.split())
 
 
 class Tokenizer(Protocol):

@@ -452,13 +452,13 @@ class Trainer:
                     f"step {update.step:,}: loss or gradient is no number; the batch was skipped (training pairs "
                     f"{', '.join(f'{line:,}' for line in lines[:NAMED])}{more}; all are in metrics.jsonl)"
                 )
-                self._log("skipped", at=update.step, lines=lines)
+                self._log("skipped", step=update.step, lines=lines)
         self.looked = time.monotonic()
         return self.metrics.loss
 
-    def _log(self, kind: str, **facts: object) -> None:
+    def _log(self, kind: str, step: int | None = None, **facts: object) -> None:
         if self.processes.is_first:
-            self.metrics.write(kind, self.standing.step, self._seconds(), **facts)
+            self.metrics.write(kind, step or self.standing.step, self._seconds(), **facts)
 
     def _log_validation(self, kind: str, result: Validation) -> None:
         score = {(self.measure.name if self.measure else "BLEU").lower(): result.score}
