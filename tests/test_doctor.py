@@ -111,7 +111,10 @@ def test_the_command_reports_cleans_and_draws(
     out = capsys.readouterr().out
     assert "empty: 1 of 200 pairs" in out
     assert r"er\x07 ist" in out  # what cannot be seen is shown
-    assert "with the preset tiny: about" in out
+    assert "training: about" in out
+    assert "target tokens a second by a short try" in out
+    assert cli.main(["doctor", "--source", left, "--target", right, "--model.layers", "0"]) == 2
+    assert "model.layers=0 must be at least 1" in capsys.readouterr().err.replace("\n", " ")
     kept = (tmp_path / "clean" / "train.de").read_text().splitlines()
     assert kept == [line for i, line in enumerate(source) if i not in (4, 5)]
     dropped = [line.split("\t") for line in (tmp_path / "clean" / "dropped.tsv").read_text().splitlines()]

@@ -29,8 +29,8 @@ from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
 from transduce.nn.scores import Score, make_score
 
-# cuDNN likes the weights of a network side by side; ours lie side by side by shape (training/flat.py), and it copies them
-# together at every call, which is little beside the rest.
+# cuDNN likes the weights of a network side by side; ours lie in the order of their shapes (training/flat.py), and it
+# copies them together at every call, which is little beside the rest.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 CELLS = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}  # and how many tensors their state is: h, or h and c

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transduce.config import Settings, compose
 from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT
-from transduce.tasks import Hidden
+from transduce.tasks import Flags, Hidden
 
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
@@ -35,6 +36,7 @@ def doctor(
     clean: Path | None = None,
     report_to: Path | None = None,
     picture: Path | None = None,
+    settings: Flags = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """Look for what is wrong with parallel text: faults with line numbers and samples, lengths, leaks, the cost.
@@ -52,7 +54,7 @@ def doctor(
     held_out
         Validation and test files, source and target in turn: their pairs must not be in the text.
     preset
-        Settings for the estimate of batches and memory.
+        Settings for the estimate of batches, memory and time; others can be given as flags, such as --model.layers 4.
     clean
         Folder for a copy without the faulty pairs: source, target and dropped.tsv.
     report_to
@@ -66,7 +68,7 @@ def doctor(
     files = held_out or []
     if len(files) % 2:
         raise SettingsError(f"--held-out takes files in twos, source and target; {len(files)} were given")
-    find(preset)
+    chosen = compose(find(preset).settings, settings or {})
     report.say(f"reading {source} and {target}")
     found = examine(source, target, list(zip(files[::2], files[1::2], strict=True)))
     if not len(found.lengths):
@@ -81,7 +83,7 @@ def doctor(
     if not any(len(lines) for lines in found.faults.values()):
         yield "no fault found"
     yield ""
-    yield from _cost(found, preset)
+    yield from _cost(found, chosen)
     if clean is not None:
         yield _write_clean(found, source, target, clean)
     if report_to is not None:
@@ -116,28 +118,53 @@ def _sample(found: Diagnosis, line: int) -> str:
     return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides)
 
 
-def _cost(found: Diagnosis, preset: str) -> Iterator[str]:
-    """What training on it takes, roughly."""
-    from transduce.config import BATCH_TOKENS, compose
-    from transduce.models.presets import find
+def _cost(found: Diagnosis, settings: Settings) -> Iterator[str]:
+    """What training on it takes on this machine, roughly."""
+    from transduce.config import BATCH_TOKENS
 
-    settings = compose(find(preset).settings)
-    m, vocabulary = settings.model, settings.text.vocabulary
+    m = settings.model
     tokens = [
         int(count / CHARACTERS_A_TOKEN.get(script, USUAL_CHARACTERS_A_TOKEN)) + lines
         for count, script, lines in zip(found.characters, found.scripts, found.lines, strict=True)
     ]
     slots = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
     batches = max(1, round(max(tokens) * 1.05 / slots))
-    layers = m.layers * (12 * m.d_model**2 + 4 * m.d_model * m.d_ff)
-    weights = layers + vocabulary * m.d_model
-    memory = 16 * weights + slots * (4 * m.layers * (16 * m.d_model + 2 * m.d_ff) + 8 * vocabulary)
+    weights, device, speed = _try_updates(settings)
+    memory = 16 * weights + slots * (4 * m.layers * (16 * m.d_model + 2 * m.d_ff) + 8 * settings.text.vocabulary)
     yield (
-        f"with the preset {preset}: about {tokens[0]:,} source and {tokens[1]:,} target tokens, {batches:,} batches of "
-        f"{slots:,} an epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB to train"
+        f"training: about {tokens[0]:,} source and {tokens[1]:,} target tokens, {batches:,} batches of {slots:,} an "
+        f"epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB"
     )
-    steps = settings.training.steps or 0
-    yield f"its {steps:,} steps are {steps / batches:.1f} epochs of this text"
+    minutes, steps = tokens[1] / speed / 60, settings.training.steps or 0
+    yield (
+        f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} minutes "
+        f"an epoch; {steps:,} steps are {steps / batches:.1f} epochs, {minutes * steps / batches / 60:,.1f} hours"
+    )
+
+
+def _try_updates(settings: Settings) -> tuple[int, str, float]:
+    """Number of weights, device, and target tokens a second of forward and backward on random text."""
+    import time
+
+    import torch
+
+    from transduce.models import classifier, recurrent, transformer
+    from transduce.nn.device import choose_device
+    from transduce.nn.rows import Rows
+
+    device, size = choose_device("auto"), settings.text.vocabulary
+    kinds = {"transformer": transformer.build, "rnn": recurrent.build, "classifier": classifier.build}
+    model = kinds[settings.model.kind](settings.model, size, size).to(device).train()
+    rows, slots = 8, 24
+    ids = torch.randint(4, size, (rows, slots), device=device)
+    text = Rows(ids, torch.ones_like(ids), torch.arange(slots, device=device).expand(rows, slots))
+    seconds = []
+    for _ in range(3):  # the first one warms up
+        begin = time.perf_counter()
+        model(text, text).logsumexp(-1).sum().backward()
+        float(next(model.parameters()).sum())  # waits for a GPU
+        seconds.append(time.perf_counter() - begin)
+    return sum(weight.numel() for weight in model.parameters()), device, rows * slots / min(seconds)
 
 
 def _write_clean(found: Diagnosis, source: str, target: str, folder: Path) -> str:

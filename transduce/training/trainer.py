@@ -462,7 +462,7 @@ class Trainer:
 
     def _log_validation(self, kind: str, result: Validation) -> None:
         score = {(self.measure.name if self.measure else "BLEU").lower(): result.score}
-        self._log(kind, loss=result.loss, perplexity=result.perplexity, **score)
+        self._log(kind, None, loss=result.loss, perplexity=result.perplexity, **score)
 
     def _share_done(self) -> float:
         """Of the limit that is nearest."""
