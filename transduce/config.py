@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,13 @@ T = TypeVar("T")
 LARGEST = 2**31  # of whole numbers, so that a slip of the finger is not taken for a size
 
 
-def setting(default: T, help: str) -> T:
-    """A dataclass field with its sentence of help."""
-    return field(default=default, metadata={"help": help})
+def setting(
+    default: T, help: str, *, least: float | None = None, above: float | None = None, below: float | None = None
+) -> T:
+    """A dataclass field with its sentence of help, and the range of its numbers."""
+    limits = {"at least": least, "above": above, "below": below}
+    stated = {words: limit for words, limit in limits.items() if limit is not None}
+    return field(default=default, metadata={"help": help, "limits": stated})
 
 
 @dataclass(frozen=True)
@@ -36,37 +41,39 @@ class ModelSettings:
         "transformer", "transformer; rnn; classifier: a Transformer's encoder that gives labels"
     )
     score: Literal["scaled", "dot", "additive", "bilinear"] = setting("scaled", "how attention compares query and key")
-    score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full")
+    score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full", least=1)
     cell: Literal["gru", "lstm"] = setting("gru", "of an rnn")
     attention: bool = setting(True, "whether an rnn's decoder looks back at all states of its encoder")
     bidirectional: bool = setting(True, "whether an rnn reads the source in both directions")
-    layers: int = setting(6, "encoder layers, and decoder layers unless set apart (N)")
-    decoder_layers: int | None = setting(None, "decoder layers; none: as many as model.layers")
-    d_model: int = setting(512, "width of the residual stream")
-    d_ff: int = setting(2048, "inner width of the feed-forward layer")
-    heads: int = setting(8, "attention heads (h)")
-    d_k: int | None = setting(None, "width of a head's queries and keys; none: d_model / heads")
-    d_v: int | None = setting(None, "width of a head's values; none: d_model / heads")
+    layers: int = setting(6, "encoder layers, and decoder layers unless set apart (N)", least=1)
+    decoder_layers: int | None = setting(None, "decoder layers; none: as many as model.layers", least=1)
+    d_model: int = setting(512, "width of the residual stream", least=1)
+    d_ff: int = setting(2048, "inner width of the feed-forward layer", least=1)
+    heads: int = setting(8, "attention heads (h)", least=1)
+    d_k: int | None = setting(None, "width of a head's queries and keys; none: d_model / heads", least=1)
+    d_v: int | None = setting(None, "width of a head's values; none: d_model / heads", least=1)
     norm: Literal["after", "before"] = setting("after", "layer norm after each sublayer (paper) or before it")
     final_norm: bool | None = setting(None, "norm at the end of each stack; none: only where norm is before")
     embedding_norm: bool = setting(False, "norm right after embedding and position")
-    eps: float = setting(1e-5, "epsilon of every layer norm")
+    eps: float = setting(1e-5, "epsilon of every layer norm", above=0)
     attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
     output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
     positions: Literal["sinusoid", "learned"] = setting("sinusoid", "fixed sin/cos or a learned table")
-    max_positions: int = setting(1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'")
+    max_positions: int = setting(
+        1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1
+    )
     scale: Literal["embedding", "projection", "none"] = setting(
         "embedding", "times sqrt(d_model) at the embedding, by 1/sqrt(d_model) at the projection, or neither"
     )
     tie_output: bool = setting(True, "target embedding = output projection")
     tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint)")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
-    dropout: float = setting(0.1, "on each sublayer's output and on the embeddings")
-    embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout")
-    token_dropout: float = setting(0.0, "share of tokens that are hidden from the model in training")
-    residual_dropout: float | None = setting(None, "on each sublayer's output; none: model.dropout")
-    attention_dropout: float = setting(0.0, "on the attention weights")
-    feed_forward_dropout: float = setting(0.0, "inside the feed-forward layer")
+    dropout: float = setting(0.1, "on each sublayer's output and on the embeddings", least=0, below=1)
+    embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout", least=0, below=1)
+    token_dropout: float = setting(0.0, "share of tokens that are hidden from the model in training", least=0, below=1)
+    residual_dropout: float | None = setting(None, "on each sublayer's output; none: model.dropout", least=0, below=1)
+    attention_dropout: float = setting(0.0, "on the attention weights", least=0, below=1)
+    feed_forward_dropout: float = setting(0.0, "inside the feed-forward layer", least=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -77,15 +84,15 @@ class TextSettings:
     target_tokenizer: Literal["same", "labels"] = setting(
         "same", "same: as text.tokenizer; labels: a whole line of the target is one token"
     )
-    vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)")
+    vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)", least=1)
     joint: bool = setting(True, "one vocabulary for both languages")
     lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
     coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
     byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
     sampling: float = setting(
-        0.0, "subword sampling in training: BPE dropout rate, or unigram smoothing alpha; 0 is off"
+        0.0, "subword sampling in training: BPE dropout rate, or unigram smoothing alpha; 0 is off", least=0, below=1
     )
-    variants: int = setting(8, "segmentations of each sentence that sampling draws; an epoch uses one of them")
+    variants: int = setting(8, "segmentations of each sentence that sampling draws; an epoch uses one of them", least=1)
 
 
 @dataclass(frozen=True)
@@ -96,12 +103,12 @@ class DataSettings:
     target: str | None = setting(None, "its translation, line by line")
     valid_source: str | None = setting(None, "validation text")
     valid_target: str | None = setting(None, "its translation")
-    hold_out: int = setting(500, "without validation files: pairs set aside (at most a twentieth); 0: none")
+    hold_out: int = setting(500, "without validation files: pairs set aside (at most a twentieth); 0: none", least=0)
     drop_empty: bool = setting(True, "leave out pairs with an empty side")
     drop_identical: bool = setting(False, "leave out pairs whose two sides are the same")
     drop_duplicates: bool = setting(False, "leave out pairs seen before")
-    max_tokens: int = setting(256, "leave out pairs with a longer side")
-    max_ratio: float | None = setting(None, "leave out pairs with one side this many times longer")
+    max_tokens: int = setting(256, "leave out pairs with a longer side", least=1)
+    max_ratio: float | None = setting(None, "leave out pairs with one side this many times longer", least=1)
     cache: str | None = setting(None, "folder for tokenized text; none: inside the run folder")
 
 
@@ -113,15 +120,17 @@ class BatchSettings:
     """How sentences share a step."""
 
     tokens: int | Literal["auto"] = setting(
-        BATCH_TOKENS, "slots of a batch on each side, empty ones included; auto: what fits into the GPU"
+        BATCH_TOKENS, "slots of a batch on each side, empty ones included; auto: what fits into the GPU", least=1
     )
     layout: Literal["auto", "buckets", "packed"] = setting(
         "auto",
         "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on CUDA",
     )
-    row: int | None = setting(None, "slots of a row in the packed layout; none: 128, or more if a sentence needs it")
-    accumulate: int = setting(1, "batches summed before an update")
-    split: int = setting(1, "parts that a batch is worked on in: the same update in less memory")
+    row: int | None = setting(
+        None, "slots of a row in the packed layout; none: 128, or more if a sentence needs it", least=1
+    )
+    accumulate: int = setting(1, "batches summed before an update", least=1)
+    split: int = setting(1, "parts that a batch is worked on in: the same update in less memory", least=1)
 
 
 @dataclass(frozen=True)
@@ -131,39 +140,41 @@ class OptimizerSettings:
     name: Literal["adam", "adamw", "schedule_free", "muon"] = setting(
         "adam", "adamw: decay apart from the gradient; schedule_free: averages instead of a decaying rate; muon"
     )
-    beta1: float = setting(0.9, "decay of the gradient's mean")
-    beta2: float = setting(0.98, "decay of the gradient's square")
-    eps: float = setting(1e-9, "added to the denominator")
-    weight_decay: float = setting(0.0, "pull of the weights towards zero")
-    clip: float | None = setting(None, "largest gradient norm; none: no clipping")
+    beta1: float = setting(0.9, "decay of the gradient's mean", least=0, below=1)
+    beta2: float = setting(0.98, "decay of the gradient's square", least=0, below=1)
+    eps: float = setting(1e-9, "added to the denominator", above=0)
+    weight_decay: float = setting(0.0, "pull of the weights towards zero", least=0)
+    clip: float | None = setting(None, "largest gradient norm; none: no clipping", above=0)
     schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = setting("noam", "shape of the learning rate")
-    factor: float = setting(1.0, "multiplies the noam schedule")
-    rate: float = setting(1e-3, "highest learning rate of the other schedules")
-    warmup: int = setting(4000, "steps of linear rise (all schedules)")
+    factor: float = setting(1.0, "multiplies the noam schedule", above=0)
+    rate: float = setting(1e-3, "highest learning rate of the other schedules", above=0)
+    warmup: int = setting(4000, "steps of linear rise (all schedules)", least=1)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """How long, how watched, how kept."""
 
-    steps: int | None = setting(100_000, "stop after this many updates")
-    epochs: int | None = setting(None, "stop after this many passes over the data")
-    minutes: float | None = setting(None, "stop after this much training time")
-    label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary")
-    seed: int = setting(1, "of weights, dropout and data order")
+    steps: int | None = setting(100_000, "stop after this many updates", least=1)
+    epochs: int | None = setting(None, "stop after this many passes over the data", least=1)
+    minutes: float | None = setting(None, "stop after this much training time", above=0)
+    label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary", least=0, below=1)
+    seed: int = setting(1, "of weights, dropout and data order", least=0)
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "auto: bfloat16 where a GPU has it")
     fast: bool = setting(True, "on a GPU: compiled, with our own kernels; false: plain PyTorch, the same numbers")
-    log_every: int = setting(50, "updates between lines in metrics.jsonl")
-    validate_every: int = setting(1000, "updates between validations; each also saves a checkpoint")
-    bleu_lines: int = setting(500, "validation lines decoded for BLEU; 0: none")
+    log_every: int = setting(50, "updates between lines in metrics.jsonl", least=1)
+    validate_every: int = setting(1000, "updates between validations; each also saves a checkpoint", least=1)
+    bleu_lines: int = setting(500, "validation lines decoded for BLEU; 0: none", least=0)
     bleu_tokenizer: str = setting("13a", "sacreBLEU tokenizer; zh for Chinese")
-    patience: int | None = setting(None, "stop after this many validations without a better one")
-    ema: float | None = setting(None, "decay of a moving average of the weights, such as 0.999; it is then the model")
-    average: int = setting(5, "checkpoints in the averaged weights")
-    keep: int = setting(2, "complete checkpoints kept for resuming")
-    keep_best: int = setting(0, "weights of the best validations kept, to be averaged too")
-    max_skipped: int = setting(10, "stop after so many batches in a row whose loss or gradient is no number")
+    patience: int | None = setting(None, "stop after this many validations without a better one", least=1)
+    ema: float | None = setting(
+        None, "decay of a moving average of the weights, such as 0.999; it is then the model", least=0, below=1
+    )
+    average: int = setting(5, "checkpoints in the averaged weights", least=1)
+    keep: int = setting(2, "complete checkpoints kept for resuming", least=1)
+    keep_best: int = setting(0, "weights of the best validations kept, to be averaged too", least=0)
+    max_skipped: int = setting(10, "stop after so many batches in a row whose loss or gradient is no number", least=1)
     tensorboard: bool = setting(False, "also write RUN/tensorboard (needs the extra: tensorboard)")
 
 
@@ -171,10 +182,10 @@ class TrainingSettings:
 class SearchSettings:
     """How translations are looked for."""
 
-    beam: int = setting(4, "hypotheses kept side by side; 1 is greedy")
-    length_penalty: float = setting(0.6, "alpha in ((5 + length) / 6) ** alpha")
-    extra: int = setting(50, "longest output: source tokens + this")
-    tokens: int = setting(4096, "slots of a decoding batch, beams included")
+    beam: int = setting(4, "hypotheses kept side by side; 1 is greedy", least=1)
+    length_penalty: float = setting(0.6, "alpha in ((5 + length) / 6) ** alpha", least=0)
+    extra: int = setting(50, "longest output: source tokens + this", least=0)
+    tokens: int = setting(4096, "slots of a decoding batch, beams included", least=1)
 
 
 @dataclass(frozen=True)
@@ -201,6 +212,14 @@ class Entry:
     type: Any
     default: Any
     help: str
+    limits: Mapping[str, float]
+
+    def is_within(self, value: Any) -> bool:
+        """Whether a number respects the limits; what is no number does."""
+        if not isinstance(value, int | float):
+            return True
+        holds = {"at least": operator.ge, "above": operator.gt, "below": operator.lt}
+        return all(holds[words](value, limit) for words, limit in self.limits.items())
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -214,7 +233,7 @@ def entries() -> Iterator[Entry]:
         cls: Any = section.default_factory
         hints = typing.get_type_hints(cls)
         for f in dataclasses.fields(cls):
-            yield Entry(f"{section.name}.{f.name}", hints[f.name], f.default, f.metadata["help"])
+            yield Entry(f"{section.name}.{f.name}", hints[f.name], f.default, f.metadata["help"], f.metadata["limits"])
 
 
 def compose(*layers: Overrides, base: Settings | None = None) -> Settings:
@@ -266,75 +285,69 @@ def write(settings: Settings) -> str:
 
 def check(settings: Settings) -> None:
     """Raise one SettingsError that names every impossible value or combination."""
-    m, t, b, o = settings.model, settings.text, settings.batch, settings.optimizer
-    tr = settings.training
+    values = flat(settings)
     wrong = [
-        f"{name}={value} must be at least 1"
-        for name, value in flat(settings).items()
-        if name in _POSITIVE and isinstance(value, int | float) and value < 1
+        f"{entry.name}={values[entry.name]} must be {' and '.join(f'{words} {n}' for words, n in entry.limits.items())}"
+        for entry in entries()
+        if not entry.is_within(values[entry.name])
     ]
-    wrong += [
-        f"{name}={value} must be at least 0 and below 1"
-        for name, value in flat(settings).items()
-        if name in _FRACTIONS and value is not None and not 0 <= value < 1
-    ]
-    wrong += [
-        f"{name}={value} must be above 0"
-        for name, value in flat(settings).items()
-        if name in _ABOVE_ZERO and value is not None and not value > 0
-    ]
-    wrong += [
-        f"{name}={value} must be at least 0"
-        for name, value in flat(settings).items()
-        if name in _NOT_NEGATIVE and value is not None and value < 0
-    ]
-    if not wrong and m.kind != "rnn" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
-        wrong.append(f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}")
-    if (m.kind == "classifier") != (t.target_tokenizer == "labels"):
-        wrong.append(
-            f"model.kind={m.kind} does not go with text.target_tokenizer={t.target_tokenizer}: classifiers write labels"
-        )
-    if t.target_tokenizer == "labels" and t.joint:
-        wrong.append("text.target_tokenizer=labels needs text.joint=false: labels are not words of the text")
-    if m.kind == "classifier" and (m.tie_output or m.tie_source):
-        wrong.append("model.kind=classifier needs model.tie_output=false and model.tie_source=false")
-    if m.kind == "rnn" and m.bidirectional and m.d_model % 2:
-        wrong.append(f"model.d_model={m.d_model} must be even for model.bidirectional=true, half for each direction")
-    if m.kind == "rnn" and b.layout == "packed":
-        wrong.append("batch.layout=packed needs model.kind=transformer: an rnn reads one sentence a row")
-    if m.kind == "rnn" and m.scale == "projection":
-        wrong.append("model.scale=projection needs model.kind=transformer; for an rnn it is embedding or none")
-    width = m.d_model if m.kind == "rnn" else m.d_k or m.d_model // max(m.heads, 1)
-    if m.score_rank is not None and m.score_rank > width:
-        wrong.append(f"model.score_rank={m.score_rank} must not exceed {width}, the width of what is compared")
-    if m.score_rank is not None and m.score != "bilinear":
-        wrong.append(f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}")
-    if m.kind != "rnn" and m.positions == "sinusoid" and m.d_model % 2:
-        wrong.append(f"model.d_model={m.d_model} must be even for sin/cos positions")
-    if m.tie_source and not t.joint:
-        wrong.append("model.tie_source=true needs text.joint=true, one vocabulary for both languages")
-    if t.sampling and t.tokenizer not in ("bpe", "unigram"):
-        wrong.append(f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}")
-    if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
-        wrong.append(f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}")
-    if not 0 < t.coverage <= 1:
-        wrong.append(f"text.coverage={t.coverage} must be above 0 and at most 1")
-    if o.name == "schedule_free" and o.beta1 == 0:
-        wrong.append("optimizer.beta1=0 must be above 0 for optimizer.name=schedule_free, which averages by it")
-    if settings.data.max_tokens > m.max_positions:
-        wrong.append(
-            f"data.max_tokens={settings.data.max_tokens} must not exceed model.max_positions={m.max_positions}"
-        )
-    if settings.data.max_ratio is not None and settings.data.max_ratio < 1:
-        wrong.append(f"data.max_ratio={settings.data.max_ratio} must be at least 1")
-    if b.layout != "buckets" and b.row is not None and b.tokens != "auto" and b.row > b.tokens:
-        wrong.append(f"batch.row={b.row} must not exceed batch.tokens={b.tokens}")
-    if o.schedule == "cosine" and tr.steps is None:
-        wrong.append("optimizer.schedule=cosine needs training.steps, the step where it reaches zero")
-    if tr.steps is None and tr.epochs is None and tr.minutes is None:
-        wrong.append("one of training.steps, training.epochs and training.minutes must be set")
+    wrong += [] if wrong else _impossible_model(settings)
+    wrong += [*_impossible_text(settings), *_impossible_training(settings)]
     if wrong:
         raise SettingsError("; ".join(wrong))
+
+
+def _impossible_model(settings: Settings) -> Iterator[str]:
+    m, t, b = settings.model, settings.text, settings.batch
+    if m.kind != "rnn" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
+        yield f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}"
+    if (m.kind == "classifier") != (t.target_tokenizer == "labels"):
+        yield (
+            f"model.kind={m.kind} does not go with text.target_tokenizer={t.target_tokenizer}: classifiers write labels"
+        )
+    if m.kind == "classifier" and (m.tie_output or m.tie_source):
+        yield "model.kind=classifier needs model.tie_output=false and model.tie_source=false"
+    if m.kind == "rnn" and m.bidirectional and m.d_model % 2:
+        yield f"model.d_model={m.d_model} must be even for model.bidirectional=true, half for each direction"
+    if m.kind == "rnn" and b.layout == "packed":
+        yield "batch.layout=packed needs model.kind=transformer: an rnn reads one sentence a row"
+    if m.kind == "rnn" and m.scale == "projection":
+        yield "model.scale=projection needs model.kind=transformer; for an rnn it is embedding or none"
+    width = m.d_model if m.kind == "rnn" else m.d_k or m.d_model // m.heads
+    if m.score_rank is not None and m.score_rank > width:
+        yield f"model.score_rank={m.score_rank} must not exceed {width}, the width of what is compared"
+    if m.score_rank is not None and m.score != "bilinear":
+        yield f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}"
+    if m.kind != "rnn" and m.positions == "sinusoid" and m.d_model % 2:
+        yield f"model.d_model={m.d_model} must be even for sin/cos positions"
+    if m.tie_source and not t.joint:
+        yield "model.tie_source=true needs text.joint=true, one vocabulary for both languages"
+
+
+def _impossible_text(settings: Settings) -> Iterator[str]:
+    t, d = settings.text, settings.data
+    if t.target_tokenizer == "labels" and t.joint:
+        yield "text.target_tokenizer=labels needs text.joint=false: labels are not words of the text"
+    if t.sampling and t.tokenizer not in ("bpe", "unigram"):
+        yield f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}"
+    if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
+        yield f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}"
+    if not 0 < t.coverage <= 1:
+        yield f"text.coverage={t.coverage} must be above 0 and at most 1"
+    if d.max_tokens > settings.model.max_positions:
+        yield f"data.max_tokens={d.max_tokens} must not exceed model.max_positions={settings.model.max_positions}"
+
+
+def _impossible_training(settings: Settings) -> Iterator[str]:
+    b, o, t = settings.batch, settings.optimizer, settings.training
+    if b.layout != "buckets" and b.row is not None and b.tokens != "auto" and b.row > b.tokens:
+        yield f"batch.row={b.row} must not exceed batch.tokens={b.tokens}"
+    if o.name == "schedule_free" and o.beta1 == 0:
+        yield "optimizer.beta1=0 must be above 0 for optimizer.name=schedule_free, which averages by it"
+    if o.schedule == "cosine" and t.steps is None:
+        yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero"
+    if t.steps is None and t.epochs is None and t.minutes is None:
+        yield "one of training.steps, training.epochs and training.minutes must be set"
 
 
 def check_idle(settings: Settings) -> None:
@@ -350,25 +363,6 @@ def check_idle(settings: Settings) -> None:
         wrong.append(f"model.score={m.score} has no effect with model.attention=false; leave it out")
     if wrong:
         raise SettingsError("; ".join(wrong))
-
-
-_POSITIVE = {
-    *("model.layers", "model.decoder_layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k", "model.d_v"),
-    *("model.score_rank", "model.max_positions", "text.vocabulary", "text.variants", "data.max_tokens"),
-    *("batch.tokens", "batch.row", "batch.accumulate", "batch.split", "optimizer.warmup", "training.steps"),
-    *("training.epochs", "training.log_every", "training.validate_every", "training.patience", "training.average"),
-    *("training.keep", "training.max_skipped", "search.beam", "search.tokens"),
-}
-_FRACTIONS = {
-    *("model.dropout", "model.embedding_dropout", "model.token_dropout", "model.residual_dropout"),
-    *("model.attention_dropout", "model.feed_forward_dropout", "training.label_smoothing", "text.sampling"),
-    *("optimizer.beta1", "optimizer.beta2", "training.ema"),
-}
-_NOT_NEGATIVE = {
-    *("data.hold_out", "training.bleu_lines", "training.seed", "optimizer.weight_decay"),
-    *("search.length_penalty", "search.extra", "training.keep_best"),
-}
-_ABOVE_ZERO = {"model.eps", "optimizer.eps", "optimizer.factor", "optimizer.rate", "optimizer.clip", "training.minutes"}
 
 
 def _names(layer: Overrides) -> Iterator[tuple[str, Any]]:

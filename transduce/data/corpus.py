@@ -133,51 +133,8 @@ class TwoFiles:
 
 
 @dataclass(frozen=True)
-class TabFile:
-    """source TAB target on each line; further columns are ignored."""
-
-    path: str
-
-    @property
-    def name(self) -> str:
-        return self.path
-
-    def __iter__(self) -> Iterator[Pair]:
-        for number, line in enumerate(read_lines(self.path), 1):
-            columns = line.split("\t")
-            if len(columns) < 2:
-                raise DataError(f"{self.path}, line {number}: no tab between source and target")
-            yield Pair(columns[0], columns[1])
-
-
-LABEL = "__label__"
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """__label__NAME text, as fastText has it: the text is the source, the name the target."""
-
-    path: str
-
-    @property
-    def name(self) -> str:
-        return self.path
-
-    def __iter__(self) -> Iterator[Pair]:
-        for number, line in enumerate(read_lines(self.path), 1):
-            label, text = [*line.split(None, 1), "", ""][:2]
-            if not label.startswith(LABEL) or label == LABEL:
-                raise DataError(
-                    f"{self.path}, line {number}: it does not begin with {LABEL}NAME; or give labels in --target"
-                )
-            if text.lstrip().startswith(LABEL):
-                raise DataError(f"{self.path}, line {number}: more than one label; a text has one here")
-            yield Pair(text.strip(), label.removeprefix(LABEL))
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """{"source": ..., "target": ...} on each line."""
+class OneFile:
+    """Both sides on each line of a file; its kinds say how."""
 
     path: str
 
@@ -188,13 +145,56 @@ class JsonLines:
     def __iter__(self) -> Iterator[Pair]:
         for number, line in enumerate(read_lines(self.path), 1):
             try:
-                record = json.loads(line)
-                pair = Pair(record["source"], record["target"])
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise DataError(f'{self.path}, line {number}: expected {{"source": "...", "target": "..."}}') from error
-            if not isinstance(pair.source, str) or not isinstance(pair.target, str):
-                raise DataError(f"{self.path}, line {number}: source and target must be strings")
-            yield pair
+                yield self.pair(line)
+            except ValueError as error:
+                raise DataError(f"{self.path}, line {number}: {error}") from error
+
+    @staticmethod
+    def pair(line: str) -> Pair:
+        """The sides of a line; a ValueError says what is wrong with it."""
+        raise NotImplementedError
+
+
+class TabFile(OneFile):
+    """source TAB target; further columns are ignored."""
+
+    @staticmethod
+    def pair(line: str) -> Pair:
+        columns = line.split("\t")
+        if len(columns) < 2:
+            raise ValueError("no tab between source and target")
+        return Pair(columns[0], columns[1])
+
+
+LABEL = "__label__"
+
+
+class Labelled(OneFile):
+    """__label__NAME text, as fastText has it: the text is the source, the name the target."""
+
+    @staticmethod
+    def pair(line: str) -> Pair:
+        label, text = [*line.split(None, 1), "", ""][:2]
+        if not label.startswith(LABEL) or label == LABEL:
+            raise ValueError(f"it does not begin with {LABEL}NAME; or give labels in --target")
+        if text.lstrip().startswith(LABEL):
+            raise ValueError("more than one label; a text has one here")
+        return Pair(text.strip(), label.removeprefix(LABEL))
+
+
+class JsonLines(OneFile):
+    """{"source": ..., "target": ...}"""
+
+    @staticmethod
+    def pair(line: str) -> Pair:
+        try:
+            record = json.loads(line)
+            pair = Pair(record["source"], record["target"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError('expected {"source": "...", "target": "..."}') from error
+        if not isinstance(pair.source, str) or not isinstance(pair.target, str):
+            raise ValueError("source and target must be strings")
+        return pair
 
 
 def open_corpus(source: str, target: str | None, labels: bool = False) -> Corpus:

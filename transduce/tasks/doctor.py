@@ -136,9 +136,10 @@ def _cost(found: Diagnosis, settings: Settings) -> Iterator[str]:
         f"epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB"
     )
     minutes, steps = tokens[1] / speed / 60, settings.training.steps or 0
+    hours = minutes * steps / batches / 60
     yield (
-        f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} minutes "
-        f"an epoch; {steps:,} steps are {steps / batches:.1f} epochs, {minutes * steps / batches / 60:,.1f} hours"
+        f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} "
+        f"minutes an epoch; {steps:,} steps are {steps / batches:.1f} epochs or {hours:,.1f} hours"
     )
 
 
