@@ -247,6 +247,29 @@ def test_a_batch_in_parts_is_the_same_update(tmp_path: Path, layout: str) -> Non
             torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("free", "expected"), [(30e6, 5120), (1e12, 65_536), (1e6, 1024)])
+def test_how_many_tokens_fit(monkeypatch: pytest.MonkeyPatch, free: float, expected: int) -> None:
+    """A pretended GPU, on which an update takes 1 MB and 4 kB a slot."""
+    from transduce.training.memory import find_budget
+
+    tried: list[int] = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), int(free)))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1_000_000 + 4000 * tried[-1])
+    for nothing in ("empty_cache", "reset_peak_memory_stats", "synchronize"):
+        monkeypatch.setattr(torch.cuda, nothing, lambda: None)
+    assert find_budget(tried.append) == expected
+    assert tried == [4096, 8192]
+
+
+def test_tokens_of_a_batch_are_found_once(tmp_path: Path) -> None:
+    report = At(0, lambda: None)
+    run(tmp_path / "r", quick_settings(batch={"tokens": "auto"}, training={"steps": 2}), report)
+    assert "batch.tokens=auto: 4,096, since without a GPU larger batches are no faster" in report.said
+    assert checkpoint.standing_of(tmp_path / "r/training/step-2").batch_tokens == 4096
+    with pytest.raises(UserError, match="batch.tokens=many must be a whole number or auto"):
+        quick_settings(batch={"tokens": "many"})
+
+
 # ---- disks
 
 
