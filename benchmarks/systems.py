@@ -145,6 +145,9 @@ class _Text:
     def places(self, pairs: np.ndarray, epoch: int) -> np.ndarray:
         return pairs
 
+    def release(self) -> None:
+        pass
+
 
 def padded(size: Size, device: str) -> Iterator[tuple[Tensor, Tensor, Tensor, int]]:
     """Length-sorted batches in random order, without end: source, target read, target to write, target tokens."""

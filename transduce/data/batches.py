@@ -255,7 +255,9 @@ class Batches:
         begins, lengths = text.begins[pairs], text.lengths[pairs].astype(np.int64)
         if self._resident is not None:
             return Sentences(self._resident[side], begins, lengths)
-        return sentences([text.ids[b : b + n] for b, n in zip(begins.tolist(), lengths.tolist(), strict=True)])
+        found = sentences([text.ids[b : b + n] for b, n in zip(begins.tolist(), lengths.tolist(), strict=True)])
+        self.store.release()
+        return found
 
 
 def _by_row(plan: list[tuple[int, int]]) -> Plan:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import mmap
 import multiprocessing
 import os
 import shutil
@@ -86,16 +87,32 @@ class Store:
                 raise ValueError(f"{name} is not {size} bytes long")
         self.counts = Counts(**facts["counts"])
         self.variants = int(facts["variants"])
-        self._index = _map(folder / "index", "int64").reshape(-1, COLUMNS)
+        self._maps: list[mmap.mmap] = []
+        self._index = self._map("index", "int64").reshape(-1, COLUMNS)
         self.source, self.target = self.sides = tuple(
             Side(
-                _map(folder / f"{name}.tokens", facts["dtype"]),
+                self._map(f"{name}.tokens", facts["dtype"]),
                 self._index[:, i],
                 self._index[:, i + 1].astype(np.int32),
             )
             for name, i in (("source", 0), ("target", 2))
         )
         self.longest = int(max(side.lengths.max(initial=0) for side in self.sides))
+        self.release()
+
+    def _map(self, name: str, dtype: str) -> np.ndarray:
+        if (self.folder / name).stat().st_size == 0:
+            return np.empty(0, dtype)  # there is no map of nothing
+        with open(self.folder / name, "rb") as stream:
+            self._maps.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        return np.frombuffer(self._maps[-1], dtype)
+
+    def release(self) -> None:
+        """Let go of what was read. The system would take it back when it needs room; but until then it would count as
+        this process's memory, and where memory is limited by a scheduler that can end a run."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for mapped in self._maps:
+                mapped.madvise(mmap.MADV_DONTNEED)
 
     def __len__(self) -> int:
         return len(self._index) // self.variants
@@ -107,10 +124,6 @@ class Store:
     def lines(self, places: np.ndarray) -> np.ndarray:
         """Which pairs of the corpus, from 1, lie there; those that were left out count."""
         return self._index[places, 4]
-
-
-def _map(path: Path, dtype: str) -> np.ndarray:
-    return np.memmap(path, dtype=dtype, mode="r") if path.stat().st_size else np.empty(0, dtype)  # no map of nothing
 
 
 class _Chunk(NamedTuple):
@@ -189,7 +202,7 @@ def _write(folder: Path, corpus: Corpus, work: _Work, report: Report) -> None:
             for reason, count in chunk.dropped.items():
                 dropped[reason] += count
             progress.update(read, lines=f"{read:,}")
-    places = _map(folder / "index", "int64").reshape(-1, COLUMNS)
+    places = np.fromfile(folder / "index", "int64").reshape(-1, COLUMNS)
     if settings.drop_duplicates:
         _, first = np.unique(np.concatenate(hashes), return_index=True)
         by_pair = places.reshape(-1, work.variants, COLUMNS)
