@@ -153,7 +153,7 @@ def test_a_machine_where_the_fast_path_fails(monkeypatch: pytest.MonkeyPatch) ->
     fast = FastGradients(model, 0.1, FlatWeights(model), accumulate=1)
     for error, words in (
         (RuntimeError("no C compiler\nat all"), r"RuntimeError: no C compiler\); go on with --training.fast false"),
-        (torch.OutOfMemoryError("CUDA out of memory"), "does not fit into the GPU's memory; lower batch.tokens"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "does not fit into the GPU's memory; raise batch.split"),
     ):
 
         def fail(numbers: list[Tensor], error: Exception = error) -> None:

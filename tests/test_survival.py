@@ -118,7 +118,7 @@ def test_a_signal_for_a_checkpoint(tmp_path: Path) -> None:
     report = At(3, send(signal.SIGUSR1))
     run(tmp_path / "r", quick_settings(training={"keep": 9}), report)
     assert (tmp_path / "r/training/step-3").is_dir()
-    assert "step 3: saved, as SIGUSR1 asked" in report.said
+    assert "step 3: saving, as SIGUSR1 asked" in report.said
     run(tmp_path / "straight", quick_settings(training={"keep": 9}))
     assert {name.split("/")[1] for name in differences(tmp_path / "straight", tmp_path / "r")} == {"step-3"}
 
@@ -164,7 +164,7 @@ def test_a_batch_that_gives_no_number_is_skipped_and_named(
     (record,) = (record for record in metrics.read(tmp_path / "r/metrics.jsonl") if record["kind"] == "skipped")
     assert (record["step"], record["lines"]) == (5, lines)
     (told,) = (text for text in report.said if "the batch was skipped" in text)
-    assert told.startswith(f"step 5: loss or gradient is no number; the batch was skipped (training pairs {lines[0]}, ")
+    assert told.startswith(f"step 5: loss or gradient is no number; the batch was skipped (lines {lines[0]}, ")
     found, _ = checkpoint.latest(tmp_path / "r/training")
     assert found is not None
     assert checkpoint.standing_of(found).skipped == 1

@@ -258,6 +258,13 @@ class Every:
     def __iter__(self) -> Iterator[Pair]:
         return (pair for i, pair in enumerate(self.corpus) if (i % self.k == 0) != self.all_but)
 
+    def lines(self, places: np.ndarray) -> np.ndarray:
+        """Which pairs of the whole corpus, from 1, those at these places of ours are, also from 1."""
+        if not self.all_but:
+            return (places - 1) * self.k + 1
+        rounds, rest = np.divmod(places - 1, self.k - 1)
+        return rounds * self.k + rest + 2
+
 
 def count(corpus: Corpus) -> int:
     """How many pairs there are; reading them all also finds whatever cannot be read or paired."""

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transduce.config import DataSettings, TextSettings
-from transduce.data.corpus import Corpus, Pair, normalised
+from transduce.data.corpus import Corpus, Every, Pair, normalised
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
 from transduce.text.tokenizer import Tokenizer, Tokenizers
@@ -122,7 +122,7 @@ class Store:
         return pairs * self.variants + (epoch + pairs) % self.variants
 
     def lines(self, places: np.ndarray) -> np.ndarray:
-        """Which pairs of the corpus, from 1, lie there; those that were left out count."""
+        """Which pairs of the text, from 1, lie there; those that were left out, or set aside, count."""
         return self._index[places, 4]
 
 
@@ -193,7 +193,10 @@ def _write(folder: Path, corpus: Corpus, work: _Work, report: Report) -> None:
         for chunk in _tokenized(corpus, work):
             source.write(chunk.source.astype(dtype).tobytes())
             target.write(chunk.target.astype(dtype).tobytes())
-            index.write((chunk.places + [source_tokens, 0, target_tokens, 0, read]).tobytes())
+            places = chunk.places + [source_tokens, 0, target_tokens, 0, read]
+            if isinstance(corpus, Every):
+                places[:, 4] = corpus.lines(places[:, 4])
+            index.write(places.tobytes())
             if settings.drop_duplicates:
                 hashes.append(chunk.hashes)
             source_tokens += len(chunk.source)

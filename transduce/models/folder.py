@@ -120,6 +120,17 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         raise
     for name in everything:
         os.replace(_beside(folder / name), folder / name)
+    flush(folder)
+
+
+def flush(folder: Path) -> None:
+    """New names in a folder onto the disk too, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _beside(path: Path) -> Path:

@@ -51,11 +51,8 @@ def average(
     verify(run, needed)
     kept = checkpoint.kept_weights(run / "training")
     chosen = _chosen(run, list(kept), last, best, steps)
-    mean = mean_of(kept[step] for step in chosen)
-    if mean is None:
-        raise DataError(f"{run} keeps the weights of steps {_listed(kept)}; at least two whole ones are needed")
     files = {name: (run / name).read_bytes() for name in needed}
-    write_folder(output, {**files, MODEL: tensor_bytes(mean)})
+    write_folder(output, {**files, MODEL: tensor_bytes(mean_of(kept[step] for step in chosen))})
     report.say(f"the mean of steps {_listed(chosen)} is the model in {output}")
 
 
@@ -70,7 +67,7 @@ def _chosen(run: Path, kept: list[int], last: int | None, best: int | None, step
         order = [] if found is None else checkpoint.standing_of(found).best_steps()
         chosen, wanted = [step for step in order if step in kept][: max(best, 0)], best
     else:
-        chosen, wanted = [step for step in steps or [] if step in kept], len(steps or [])
+        chosen, wanted = [step for step in set(steps or []) if step in kept], len(steps or [])
     if len(chosen) != wanted or wanted < 2:
         raise DataError(
             f"{run} keeps the weights of steps {_listed(kept)}, and {wanted} of them are asked for; choose two or "

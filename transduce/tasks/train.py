@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -149,7 +150,7 @@ def _may_change(name: str) -> bool:
 
 def _started(run: Path) -> bool:
     """Whether there is something to go on with; before that, every setting may still change."""
-    return any((run / "training").glob("step-*"))
+    return any((run / "training").glob("step-*[0-9]"))
 
 
 def fit(
@@ -163,13 +164,15 @@ def fit(
     """From corpora to a trained model in `run`; what the command and `transduce.train` share."""
     from transduce.nn.device import choose_device
     from transduce.training.distributed import joined
+    from transduce.training.signals import nothing_to_save
 
+    until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
     device = choose_device(settings.training.device)
     with joined(device) as processes:
         report = report if processes.is_first else SILENT
-        with processes.first_goes_first():
+        with nothing_to_save(), processes.first_goes_first():
             text = _prepare(run, training, validation, settings, report, processes)
-        trainer = _trainer(run, text, settings, device, report, processes, max_minutes)
+        trainer = _trainer(run, text, settings, device, report, processes, until)
         report.say(_limits(settings))
         return _follow(trainer, settings)
 
@@ -214,7 +217,7 @@ def _trainer(
     device: str,
     report: Report,
     processes: Processes,
-    max_minutes: float | None,
+    until: float | None,
 ) -> Trainer:
     """Batches and a new model, ready to train or to go on."""
     import torch
@@ -229,21 +232,22 @@ def _trainer(
         batches = Batches(text.training, batch, seed, device, share)
         valid_batches = None
         if text.validation is not None:
-            valid_batches = Batches(text.validation, replace(batch, layout="buckets"), seed=0)
+            share_of_it = batches.budget // (processes.count * batch.split)  # as much as fits in training
+            budget = max(min(share_of_it, BATCH_TOKENS), text.validation.longest + 1)
+            valid_batches = Batches(text.validation, replace(batch, layout="buckets", tokens=budget), seed=0)
         torch.manual_seed(seed)
         model = folder.new_model(settings, text.tokenizers)
         if not processes.is_first:
             torch.manual_seed(seed + (processes.rank << 32))  # the same weights, but each its own dropout
         measure = _measure(text, settings, device, processes)
         here = replace(settings, batch=batch)
-        return Trainer(run, model, here, batches, valid_batches, measure, device, report, processes, max_minutes)
+        return Trainer(run, model, here, batches, valid_batches, measure, device, report, processes, until)
 
-    trainer = made(_batch_settings(run, settings, device, made, report))
-    batches, weights = trainer.train_batches, sum(weight.numel() for weight in trainer.model.parameters())
+    trainer = made(_batch_settings(run, settings, device, made, report, processes))
+    weights = sum(weight.numel() for weight in trainer.model.parameters())
     report.say(f"{trainer.batches_an_epoch:,} batches an epoch, {trainer.empty:.1%} of their slots empty")
     shared = f", {processes.count} processes, {1 / processes.count:.0%} of each batch for each" if share[1] > 1 else ""
     report.say(f"model of {weights:,} weights on {device}{shared}")
-    assert batches.settings.tokens != "auto"
     return trainer
 
 
@@ -280,7 +284,12 @@ def _draw(trainer: Trainer) -> None:
 
 
 def _batch_settings(
-    run: Path, settings: Settings, device: str, made: Callable[[BatchSettings], Trainer], report: Report
+    run: Path,
+    settings: Settings,
+    device: str,
+    made: Callable[[BatchSettings], Trainer],
+    report: Report,
+    processes: Processes,
 ) -> BatchSettings:
     """`auto` becomes what the run was started with; for a new run, what is fastest on this device, and fits."""
     from transduce.training.checkpoint import latest, standing_of
@@ -304,7 +313,7 @@ def _batch_settings(
             trainer = made(replace(batch, tokens=tokens))
             trainer.update([trainer.train_batches.largest(0)])
 
-        batch = replace(batch, tokens=find_budget(try_update))
+        batch = replace(batch, tokens=min(processes.gather(find_budget(try_update))))
         report.say(f"batch.tokens=auto: {batch.tokens:,} slots a side fit into this GPU")
     return batch
 

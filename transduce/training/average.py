@@ -25,9 +25,10 @@ class MovingAverage:
         self.flat, self.decay = flat, decay
         self.weights = flat.weights.detach().clone()
 
-    def update(self, step: int) -> None:
+    def update(self, step: int, bad: Tensor) -> None:
+        """`bad`: 1 where there was no update, which then does not count."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        self.weights.lerp_(self.flat.weights.detach(), 1 - decay)
+        self.weights.lerp_(self.flat.weights.detach(), (1 - decay) * (1 - bad))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -40,16 +41,20 @@ class MovingAverage:
             self.flat.weights.data.copy_(held)
 
 
-def mean_of(paths: Iterable[Path]) -> dict[str, Tensor] | None:
-    """The mean of the weights in some files, damaged ones left out; None when there are fewer than two."""
-    mean: dict[str, Tensor] = {}
-    count = 0
+def mean_of(paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in some files, which must all be whole."""
+    total: dict[str, Tensor] = {}
+    paths = list(paths)
     for path in paths:
-        try:
-            weights = read_tensors(path)
-        except ModelError:
-            continue
-        count += 1
-        for name, weight in weights.items():
-            mean[name] = mean.get(name, torch.zeros(())) + weight.double()
-    return {name: (total / count).float() for name, total in mean.items()} if count > 1 else None
+        for name, weight in read_tensors(path).items():
+            total[name] = total.get(name, torch.zeros(())) + weight.double()
+    return {name: (weight / len(paths)).float() for name, weight in total.items()}
+
+
+def is_whole(path: Path) -> bool:
+    """Whether these weights can be read."""
+    try:
+        read_tensors(path)
+    except ModelError:
+        return False
+    return True

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from transduce.errors import ModelError
 from transduce.models.folder import (
     MODEL,
+    flush,
+    manifest,
     read_tensors,
     restore,
     tensor_bytes,
@@ -97,15 +99,19 @@ def snapshot(
     processes: Processes,
 ) -> Snapshot:
     """Everything that decides how a run goes on. All processes must ask for it: each has its own random state."""
-    random = {"cpu": torch.get_rng_state()}
+    random = {"cpu": torch.get_rng_state().tolist()}
     if torch.cuda.is_available():
-        random["cuda"] = torch.cuda.get_rng_state()
+        random["cuda"] = torch.cuda.get_rng_state().tolist()
     everyones = enumerate(processes.gather(random))
     return Snapshot(
         weights=flat.by_name(_copy(flat.weights)),
         optimizer=_optimizer_tensors(flat, optimizer),
         average=None if average is None else flat.by_name(_copy(average.weights)),
-        random={f"{kind}/{rank}": state for rank, states in everyones for kind, state in states.items()},
+        random={
+            f"{kind}/{rank}": torch.tensor(state, dtype=torch.uint8)
+            for rank, states in everyones
+            for kind, state in states.items()
+        },
         standing=copy.deepcopy(standing),
     )
 
@@ -129,29 +135,28 @@ def write(folder: Path, now: Snapshot, keep: int) -> None:
     shutil.rmtree(beside, ignore_errors=True)
     try:
         write_folder(beside, files)
-        shutil.rmtree(here, ignore_errors=True)
+        if here.exists():  # a stop has saved this step before
+            os.replace(here, folder / f"step-{now.standing.step}.old.part")
         os.replace(beside, here)
+        flush(folder)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        for left in folder.glob("*.part"):
+            shutil.rmtree(left, ignore_errors=True)
     for old in _by_step(folder, "step-*")[:-keep]:
         shutil.rmtree(old)
 
 
-def keep_weights(folder: Path, step: int, wanted: set[int], other: bytes | None = None) -> None:
-    """Keep the weights of checkpoint step-N, or `other` in their place, beyond its time; let go of unwanted steps."""
-    kept = folder / "weights" / f"step-{step}.safetensors"
-    kept.parent.mkdir(exist_ok=True)
-    kept.unlink(missing_ok=True)
-    if other is not None:
-        write_file(kept, other)
-    else:
-        try:
-            os.link(folder / f"step-{step}" / MODEL, kept)  # the same bytes, not a copy
-        except OSError:
-            shutil.copyfile(folder / f"step-{step}" / MODEL, kept)
-    for old_step, old in kept_weights(folder).items():
-        if old_step not in wanted:
-            old.unlink()
+def keep_weights(folder: Path, step: int, weights: bytes) -> None:
+    """Keep weights beyond the time of their checkpoint, to be averaged."""
+    (folder / "weights").mkdir(parents=True, exist_ok=True)
+    write_file(folder / "weights" / f"step-{step}.safetensors", weights)
+
+
+def let_go(folder: Path, wanted: set[int]) -> None:
+    """Of kept weights that are no longer wanted."""
+    for step, path in kept_weights(folder).items():
+        if step not in wanted:
+            path.unlink()
 
 
 def kept_weights(folder: Path) -> dict[int, Path]:
@@ -160,7 +165,9 @@ def kept_weights(folder: Path) -> dict[int, Path]:
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Remove what lies after the checkpoint that a run goes on from; it will be written again."""
+    """Remove what lies after the checkpoint that a run goes on from, and what was being written when it ended."""
+    for left in folder.glob("*.part"):
+        shutil.rmtree(left, ignore_errors=True)
     for late in _by_step(folder, "step-*"):
         if _step(late) > step:
             shutil.rmtree(late)
@@ -174,7 +181,7 @@ def latest(folder: Path) -> tuple[Path | None, list[str]]:
     complaints: list[str] = []
     for checkpoint in reversed(_by_step(folder, "step-*")):
         try:
-            verify(checkpoint, FILES)
+            verify(checkpoint, {*FILES, *manifest(checkpoint)})
             return checkpoint, complaints
         except ModelError as error:
             complaints.append(str(error))

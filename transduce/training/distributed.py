@@ -10,8 +10,12 @@ their own on the CPU.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,13 +26,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from transduce.errors import TransduceError
+from transduce.errors import SettingsError, TransduceError
 
 Thing = TypeVar("Thing")
 
 # A process that dies is noticed at once, by its closed connection. This is for the one that prepares the text, for
 # which the others wait.
 PATIENCE = timedelta(days=2)
+MEETING = timedelta(minutes=10)  # until all processes have been started
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,19 @@ class Processes:
         return given.tolist()
 
     def gather(self, thing: Thing) -> list[Thing]:
-        """What every process gave, by rank."""
+        """What every process gave, by rank; it travels as JSON."""
         if self.count == 1:
             return [thing]
-        found: list[Any] = [None] * self.count
+        content = json.dumps(thing).encode()
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
         with _death_noticed():
-            dist.all_gather_object(found, thing, group=self._decide)
-        return found
+            dist.all_gather(sizes, torch.tensor([len(content)]), group=self._decide)
+        longest = max(int(size) for size in sizes)
+        found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
+        mine = torch.frombuffer(bytearray(content.ljust(longest)), dtype=torch.uint8)
+        with _death_noticed():
+            dist.all_gather(found, mine, group=self._decide)
+        return [json.loads(bytes(part[: int(size)].numpy())) for part, size in zip(found, sizes, strict=True)]
 
     @contextmanager
     def first_goes_first(self) -> Iterator[None]:
@@ -91,16 +102,20 @@ def joined(device: str) -> Iterator[Processes]:
     if count == 1 or "RANK" not in os.environ:
         yield ALONE
         return
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "mps":
+        raise SettingsError("several processes cannot share an Apple GPU; train with one, or with --device cpu")
+    if device == "cuda" and local >= torch.cuda.device_count():
+        raise SettingsError(f"torchrun has started more processes than there are GPUs ({torch.cuda.device_count()})")
     if device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(local)
     with _death_noticed():
+        store = _store(rank, count)
         backend = "nccl" if device == "cuda" else "gloo"
-        dist.init_process_group(
-            backend, store=_store(), rank=int(os.environ["RANK"]), world_size=count, timeout=PATIENCE
-        )
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
         decide = dist.new_group(backend="gloo", timeout=PATIENCE)
     try:
-        yield Processes(dist.get_rank(), count, decide)
+        yield Processes(rank, count, decide)
     except AnotherDied:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, who would have us go without a word
         raise
@@ -108,19 +123,48 @@ def joined(device: str) -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
-def _store() -> dist.Store:
-    """Where processes tell each other their addresses. Those of an earlier attempt, before torchrun has restarted them,
-    may still stand there: each attempt has its own part."""
-    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
-    return dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+def _store(rank: int, count: int) -> dist.Store:
+    """Where processes tell each other their addresses: a part of torchrun's store for this attempt alone.
+
+    After a restart the addresses of dead processes still stand in it, and nothing that torchrun tells us names the
+    attempt for all machines. So each process makes up a name; the first writes down whose names it sees; and as soon as
+    every process has found its own name there, that list names the attempt.
+    """
+    store, _, _ = next(dist.rendezvous("env://", timeout=MEETING))
+    name, until = uuid.uuid4().hex, time.monotonic() + MEETING.total_seconds()
+    store.set(f"name/{rank}", name)
+
+    def read(key: str) -> str:
+        return store.get(key).decode() if store.check([key]) else ""
+
+    while time.monotonic() < until:
+        if rank == 0:
+            roster = " ".join(read(f"name/{other}") for other in range(count))
+            store.set("roster", roster)
+            if all(read(f"seen/{other}") == roster for other in range(1, count)):
+                store.set("agreed", roster)
+        roster = read("roster")
+        if name in roster.split():
+            store.set(f"seen/{rank}", roster)
+            if read("agreed") == roster:
+                return dist.PrefixStore(hashlib.sha256(roster.encode()).hexdigest(), store)
+        time.sleep(0.05)
+    raise RuntimeError("not all processes have come")
+
+
+LOST = ("connect", "closed by peer", "reset by peer", "broken pipe", "timed out", "have come", "socket", "aborted")
 
 
 @contextmanager
 def _death_noticed() -> Iterator[None]:
-    """A connection that ends means that a process has."""
+    """A connection that ends means that a process has. Gloo and NCCL have no error of their own for it."""
     try:
         yield
-    except (RuntimeError, ConnectionError) as error:  # gloo and NCCL have no error of their own for it
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ConnectionError) as error:
+        if not any(word in str(error).lower() for word in LOST):
+            raise
         raise AnotherDied(
             "another process of this run has ended, so this one ends too; its message tells why, and the same command "
             "goes on from the last checkpoint"

@@ -17,8 +17,8 @@ def is_bad(total: Tensor, norm: Tensor) -> Tensor:
     return (~(total.isfinite() & norm.isfinite())).float()
 
 
-class Skipped(NamedTuple):
-    """An update that was not made."""
+class Tried(NamedTuple):
+    """An update, made or skipped."""
 
     step: int
     places: np.ndarray  # of its sentences in the store
@@ -28,12 +28,12 @@ class Updates:
     """Those whose verdict nobody has read yet."""
 
     def __init__(self) -> None:
-        self._unread: list[tuple[Skipped, Tensor]] = []
+        self._unread: list[tuple[Tried, Tensor]] = []
 
     def add(self, step: int, places: np.ndarray, bad: Tensor) -> None:
-        self._unread.append((Skipped(step, places), bad))
+        self._unread.append((Tried(step, places), bad))
 
-    def read(self) -> list[tuple[bool, Skipped]]:
+    def read(self) -> list[tuple[bool, Tried]]:
         """In order, whether each was skipped; waits for the GPU once."""
         if not self._unread:
             return []

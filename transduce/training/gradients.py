@@ -92,7 +92,9 @@ class FastGradients:
         try:
             return self._record(numbers)
         except torch.OutOfMemoryError as error:
-            raise UserError("a batch does not fit into the GPU's memory; lower batch.tokens") from error
+            raise UserError(
+                "a batch does not fit into the GPU's memory; raise batch.split: the same updates in less memory"
+            ) from error
         except Exception as error:  # compilers and drivers complain in many ways
             reason = str(error).strip().partition("\n")[0]
             raise UserError(

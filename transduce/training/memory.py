@@ -1,10 +1,16 @@
-"""How many tokens of a batch fit into a GPU: batch.tokens=auto."""
+"""When memory is scarce: a batch is worked on in parts, the largest is tried first, and the budget can be found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
+
+from transduce.data.batches import Batch
+from transduce.errors import UserError
+from transduce.report import Report
+from transduce.training.gradients import Gradients, PlainGradients
 
 FIRST = 4096  # slots that are tried, and twice as many; the rest follows in proportion
 MOST = 65_536  # beyond this a GPU is no faster, and updates become few
@@ -12,16 +18,73 @@ SHARE = 0.85  # of the memory that is free
 STEP = 1024
 
 
-def find_budget(try_update: Callable[[int], None], first: int = FIRST) -> int:
-    """`try_update` makes one update with the largest batch of a budget, and keeps nothing.
+class InParts:
+    """Gradients of whole batches, each worked on in `parts`: the same sum, in less memory."""
+
+    def __init__(self, gradients: Gradients, parts: int, device: str, report: Report) -> None:
+        self.gradients, self.parts, self.device, self.report = gradients, parts, device, report
+
+    def add(self, batches: list[Batch], tokens: int, step: int) -> Tensor:
+        """Add the gradients of all batches, divided by `tokens`; gives the loss, summed. Out of memory, it is tried
+        once more in halves."""
+        try:
+            return self._sum(batches, tokens, self.parts)
+        except torch.OutOfMemoryError:
+            if not isinstance(self.gradients, PlainGradients):  # a recorded graph has one shape
+                raise self._too_large(f"out of memory at step {step:,}", 2) from None
+        # Only here, outside the handler, has the failed attempt let go of its memory.
+        self._start_again()
+        self.report.warn(f"step {step:,}: out of memory; trying again in halves")
+        try:
+            return self._sum(batches, tokens, 2 * self.parts)
+        except torch.OutOfMemoryError as error:
+            raise self._too_large(f"out of memory at step {step:,}, in halves too", 4) from error
+
+    def try_first(self, largest: Batch) -> None:
+        """Before hours are spent on smaller ones; leaves no trace. A recorded graph has been tried already."""
+        if self.device == "cpu" or not isinstance(self.gradients, PlainGradients):
+            return
+        random = torch.cuda.get_rng_state() if self.device == "cuda" else torch.get_rng_state()
+        try:
+            self._sum([largest], largest.tokens, self.parts)
+        except torch.OutOfMemoryError as error:
+            slots = largest.target_out.numel()
+            raise self._too_large(f"the largest batch ({slots:,} target slots) does not fit into memory", 2) from error
+        self._start_again()
+        (torch.cuda.set_rng_state if self.device == "cuda" else torch.set_rng_state)(random)
+
+    def _sum(self, batches: list[Batch], tokens: int, parts: int) -> Tensor:
+        shares = [batch for batch in batches if len(batch.target_out)]  # one may be empty
+        mine = [part for batch in shares for part in batch.split(parts)]
+        totals = [self.gradients.add(part.to(self.device), 1 / tokens) for part in mine]
+        return torch.stack(totals).sum() if totals else torch.zeros((), device=self.device)
+
+    def _start_again(self) -> None:
+        self.gradients.clear()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+    def _too_large(self, problem: str, times: int) -> UserError:
+        return UserError(f"{problem}; go on with batch.split={times * self.parts}: the same updates in less memory")
+
+
+def find_budget(try_update: Callable[[int], None]) -> int:
+    """batch.tokens=auto. `try_update` makes one update with the largest batch of a budget, and keeps nothing.
 
     What a batch needs grows in proportion to its slots: two tries tell how fast.
     """
     free, _ = torch.cuda.mem_get_info()
-    needs = [_peak(try_update, slots) for slots in (first, 2 * first)]
+    first = FIRST
+    while True:
+        try:
+            needs = [_peak(try_update, slots) for slots in (first, 2 * first)]
+            break
+        except (torch.OutOfMemoryError, UserError):
+            if first <= STEP // 2:
+                raise
+        first //= 2
     a_slot = max((needs[1] - needs[0]) / first, 1.0)
-    room = SHARE * free - needs[0]
-    fitting = int(first + room / a_slot)
+    fitting = int(first + (SHARE * free - needs[0]) / a_slot)
     return max(STEP, min(MOST, fitting) // STEP * STEP)
 
 

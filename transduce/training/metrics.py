@@ -36,10 +36,10 @@ class Metrics:
         return float(self._total), int(self._counted)
 
     @property
-    def loss(self) -> float:
-        """A token."""
+    def loss(self) -> float | None:
+        """A token; None where every update was skipped."""
         total, tokens = self.sums
-        return total / max(tokens, 1)
+        return total / tokens if tokens else None
 
     @property
     def speed(self) -> float:
@@ -71,14 +71,15 @@ class Metrics:
 class Mirror:
     """The same numbers for TensorBoard, in RUN/tensorboard."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, step: int) -> None:
+        """What an earlier session wrote after `step` is hidden."""
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra)
         except ImportError as error:
             raise SettingsError(
                 "training.tensorboard=true needs TensorBoard: pip install 'transduce[tensorboard]'"
             ) from error
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def add(self, record: dict[str, Any]) -> None:
         for name, value in record.items():

@@ -17,6 +17,19 @@ class Requests:
 
 
 @contextmanager
+def nothing_to_save() -> Iterator[None]:
+    """Within, SIGUSR1 is ignored, which would otherwise end the process."""
+    if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@contextmanager
 def requests() -> Iterator[Requests]:
     """Within, the first SIGINT or SIGTERM is only noted, so that a step can be finished and saved."""
     noted = Requests()

@@ -22,12 +22,13 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.device import memory_in_use
 from transduce.report import SILENT, Progress, Report
 from transduce.training import checkpoint, optimizers
-from transduce.training.average import MovingAverage, mean_of
+from transduce.training.average import MovingAverage, is_whole, mean_of
 from transduce.training.checkpoint import Standing
 from transduce.training.distributed import ALONE, Processes
 from transduce.training.faults import Updates, UsualLoss, is_bad
 from transduce.training.flat import FlatWeights
 from transduce.training.gradients import FastGradients, Gradients, PlainGradients, can_be_fast
+from transduce.training.memory import InParts
 from transduce.training.metrics import Metrics, Mirror
 from transduce.training.schedule import learning_rate
 from transduce.training.signals import Requests, requests
@@ -75,7 +76,7 @@ class Trainer:
         device: str,
         report: Report = SILENT,
         processes: Processes = ALONE,
-        max_minutes: float | None = None,
+        until: float | None = None,
     ) -> None:
         self.run_folder = run
         self.model = model.to(device)
@@ -86,22 +87,22 @@ class Trainer:
         self.device = device
         self.report = report
         self.processes = processes
-        self.max_minutes = max_minutes  # of this session
+        self.until = until  # when this session is to end, by time.monotonic()
         t = settings.training
         self.flat = FlatWeights(self.model)
         self.optimizer = optimizers.make_optimizer(self.flat, settings.optimizer)
         self.average = MovingAverage(self.flat, t.ema) if t.ema else None
         self.gradients = self._gradients()
+        self.in_parts = InParts(self.gradients, settings.batch.split, device, report)
         text, layout = train.store.folder.name, train.settings.layout
         self.standing = Standing(data=text, layout=layout, batch_tokens=train.budget)
         self.saved_step = 0  # of the newest checkpoint
-        mirror = Mirror(run / "tensorboard") if t.tensorboard and processes.is_first else None
-        self.metrics = Metrics(run / "metrics.jsonl", mirror)
+        self.metrics = Metrics(run / "metrics.jsonl")
         self.unread, self.usual = Updates(), UsualLoss()
         self.writer = Writer()
         self.batches_an_epoch = len(train.plan(0))
         self.empty = train.fill(0).empty  # share of the slots
-        self.begun = self.started = self.looked = time.monotonic()
+        self.started = self.looked = time.monotonic()
 
     # ---- the story ---------------------------------------------------------------------------------------------
 
@@ -109,10 +110,8 @@ class Trainer:
         """Train until a limit is reached, from the last checkpoint if there is one; `begin` when that has worked."""
         self._resume()
         begin()
-        if self.device != "cpu" and isinstance(self.gradients, PlainGradients):
-            self._try_largest()
-        self.begun = time.monotonic()
-        self.started = self.begun - self.standing.seconds
+        self.in_parts.try_first(self.train_batches.largest(self.standing.epoch))
+        self.started = time.monotonic() - self.standing.seconds
         with requests() as noted, self.report.progress("train", total=1.0) as bar:
             try:
                 for epoch, used, batches in self._groups():
@@ -121,11 +120,11 @@ class Trainer:
                     update = self.update(batches)
                     self.standing.epoch, self.standing.batch = epoch, used
                     self._tell(update, bar)
-                    if self.standing.step % self.settings.training.validate_every == 0:
+                    if self._validation_is_due():
                         self._validate_and_save()
                     if self._asked_to_pause(noted):
                         return self._pause()
-                if self.standing.step != self.standing.validated:
+                if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
                     self._asked_to_pause(noted)
                 return self._conclude(reason)
@@ -136,7 +135,7 @@ class Trainer:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens."""
         self.model.train()
         tokens = sum(batch.tokens for batch in batches)
-        total = self._add(batches, tokens)
+        total = self.in_parts.add(batches, tokens, self.standing.step + 1)
         self.processes.sum(self.flat.gradient)
         self.processes.sum(total)
         norm = self._clip()
@@ -152,33 +151,10 @@ class Trainer:
             group.update(lr=rate, number=at.step, share=rate**2 / at.rate_squares)
         optimizers.step(self.optimizer, bad)
         if self.average is not None:
-            self.average.update(at.step)
+            self.average.update(at.step, bad)
         self.gradients.clear()
         self.unread.add(at.step, np.concatenate([batch.pairs for batch in batches]), bad)
         return Update(total, tokens, rate, norm, bad)
-
-    def _add(self, batches: list[Batch], tokens: int) -> Tensor:
-        """The gradients of all batches; where they do not fit into memory, once more in halves. Gives the loss."""
-        parts = self.settings.batch.split
-        try:
-            return self._sum(batches, tokens, parts)
-        except torch.OutOfMemoryError as error:
-            self.gradients.clear()
-            torch.cuda.empty_cache()
-            self.report.warn(f"step {self.standing.step + 1:,}: out of memory; trying again in halves")
-            try:
-                return self._sum(batches, tokens, 2 * parts)
-            except torch.OutOfMemoryError:
-                raise UserError(
-                    f"out of memory at step {self.standing.step + 1:,}, in halves too; go on from the checkpoint of "
-                    f"step {self.saved_step:,} with batch.split={4 * parts}: the same updates in less memory"
-                ) from error
-
-    def _sum(self, batches: list[Batch], tokens: int, parts: int) -> Tensor:
-        shares = [batch for batch in batches if len(batch.target_out)]  # one may be empty
-        mine = [part for batch in shares for part in batch.split(parts)]
-        totals = [self.gradients.add(part.to(self.device), 1 / tokens) for part in mine]
-        return torch.stack(totals).sum() if totals else torch.zeros((), device=self.device)
 
     def _clip(self) -> Tensor:
         """Gradients longer than optimizer.clip are shortened to it; gives their norm before."""
@@ -233,22 +209,10 @@ class Trainer:
         self.usual = UsualLoss(at.usual_loss, at.lines)
         if self.processes.is_first:
             checkpoint.forget_after(self.run_folder / "training", at.step)
+            checkpoint.let_go(self.run_folder / "training", self._wanted())
             self.metrics.forget_after(at.step)
-
-    def _try_largest(self) -> None:
-        """The largest batch, before hours are spent on smaller ones; leaves no trace."""
-        random = torch.cuda.get_rng_state() if self.device == "cuda" else torch.get_rng_state()
-        self.model.train()
-        largest = self.train_batches.largest(self.standing.epoch)
-        try:
-            self._sum([largest], largest.tokens, self.settings.batch.split)
-        except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"the largest batch ({largest.target_out.numel():,} target slots) does not fit into memory; raise "
-                f"batch.split={self.settings.batch.split}: the same updates in less memory"
-            ) from error
-        self.gradients.clear()
-        (torch.cuda.set_rng_state if self.device == "cuda" else torch.set_rng_state)(random)
+            if self.settings.training.tensorboard:
+                self.metrics.mirror = Mirror(self.run_folder / "tensorboard", at.step)
 
     def _groups(self) -> Iterator[tuple[int, int, list[Batch]]]:
         """The batches of each update, without end, from where the run stands in the data.
@@ -280,12 +244,25 @@ class Trainer:
         """Within, the model holds the weights that are meant to be used: their moving average, if there is one."""
         return self.average.in_place() if self.average else optimizers.final_weights(self.optimizer)
 
-    def _validate_and_save(self) -> None:
-        """The files are written while training goes on: the best weights, the checkpoint, weights for averaging."""
-        at, t = self.standing, self.settings.training
+    def _validation_is_due(self, at_the_end: bool = False) -> bool:
+        """Every so many steps; later where the last update was skipped: the one before it may have ruined the weights,
+        and no good checkpoint is to give way to such ones."""
+        at, every = self.standing, 1 if at_the_end else self.settings.training.validate_every
+        if at.step // every == at.validated // every:
+            return False
         self._look()
-        if at.skipped_in_a_row:
-            return  # the last update may have ruined the weights: no good checkpoint gives way to such ones
+        return not at.skipped_in_a_row
+
+    def _wanted(self) -> set[int]:
+        """Steps whose weights are kept for averaging."""
+        at, t = self.standing, self.settings.training
+        return {step for step, *_ in at.validations[-t.average :]} | set(at.best_steps()[: t.keep_best])
+
+    def _validate_and_save(self) -> None:
+        """The files are written while training goes on. The checkpoint comes last: whoever is killed before it makes
+        the rest again, byte for byte."""
+        at = self.standing
+        self._look()
         with self._final_weights():
             result, weights = self.validate(), weights_of(self.model)
         name = "last"
@@ -301,24 +278,23 @@ class Trainer:
         at.validations.append((at.step, *(result or (None, None))))
         at.validated = at.step
         self.metrics.clear()  # the time of a validation is not training time
-        wanted = {step for step, *_ in at.validations[-t.average :]} | set(at.best_steps()[: t.keep_best])
+        folder, step, wanted = self.run_folder / "training", at.step, self._wanted()
 
-        def keep() -> None:
+        def before() -> None:
             if name:
                 self._write_weights(name, weights, use=True)
-            different = self.average is not None or optimizers.trains_other_weights(self.optimizer)
-            checkpoint.keep_weights(folder, step, wanted, tensor_bytes(weights) if different else None)
+            checkpoint.keep_weights(folder, step, tensor_bytes(weights))
 
-        folder, step = self.run_folder / "training", at.step
-        self._save(keep)
+        self._save(before, lambda: checkpoint.let_go(folder, wanted))
 
     def _best(self) -> Validation | None:
         at = self.standing
         return None if at.best_loss is None else Validation(at.best_loss, at.best_score)
 
-    def _save(self, then: Callable[[], None] = lambda: None) -> None:
-        """A checkpoint, copied now and written while training goes on; `then` what else is to be written."""
+    def _save(self, before: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None) -> None:
+        """A checkpoint, copied now and written while training goes on; what else is to be done before and after."""
         self._look()
+        self.writer.wait()  # so that no two copies lie in memory
         at = self.standing
         if not self.flat.weights.isfinite().all():
             raise UserError(
@@ -332,19 +308,21 @@ class Trainer:
         self.saved_step = at.step
 
         def work() -> None:
+            before()
             checkpoint.write(self.run_folder / "training", now, self.settings.training.keep)
-            then()
+            after()
 
         if self.processes.is_first:
             self.writer.begin(work)
 
     def _asked_to_pause(self, noted: Requests) -> bool:
         """Whether this session is to end here; a signal ends it at once. All processes decide together."""
-        limit = self.max_minutes
-        over = limit is not None and time.monotonic() - self.begun >= 60 * limit
+        self.writer.check()
+        save, noted.save = noted.save, False
+        over = self.until is not None and time.monotonic() >= self.until
         most = self.settings.training.max_skipped
         broken = self.standing.skipped_in_a_row >= most
-        stop, *others = self.processes.highest(noted.stop, noted.save, over, broken)
+        stop, *others = self.processes.highest(noted.stop, save, over, broken)
         save, over, broken = map(bool, others)
         if broken:
             raise UserError(
@@ -353,18 +331,18 @@ class Trainer:
             )
         if (save or stop or over) and self.standing.step != self.saved_step:
             self._save()
-        noted.save = False
         if stop:
             self.writer.wait()
+            self.processes.gather(None)  # none goes before all is written: torchrun would end the others
             run, step = self.run_folder, self.standing.step
             raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", stop)
         if save:
-            self.report.say(f"step {self.standing.step:,}: saved, as SIGUSR1 asked")
+            self.report.say(f"step {self.standing.step:,}: saving, as SIGUSR1 asked")
         return over
 
     def _pause(self) -> Outcome:
         at, best = self.standing, self._best()
-        reason = f"the {self.max_minutes:g} minutes of --max-minutes are over; the same command goes on"
+        reason = "the minutes of --max-minutes are over; the same command goes on"
         return Outcome(at.step, self._seconds(), reason, "", best.score if best else None, at.target_tokens, False)
 
     def _conclude(self, reason: str) -> Outcome:
@@ -386,17 +364,19 @@ class Trainer:
         if self.processes.is_first:
             used = self.run_folder / "weights" / f"{chosen}.safetensors"
             write_folder(self.run_folder, {MODEL: used.read_bytes()})
+        self.processes.gather(None)  # nobody reads it before it is there
         return Outcome(at.step, self._seconds(), reason, chosen, best.score if best else None, at.target_tokens)
 
     def _means(self) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
         """The averages that can be made of the weights kept, with a name and in words."""
-        kept, t = checkpoint.kept_weights(self.run_folder / "training"), self.settings.training
+        t, kept = self.settings.training, checkpoint.kept_weights(self.run_folder / "training")
+        kept = {step: path for step, path in kept.items() if is_whole(path)}
         best = [step for step in self.standing.best_steps()[: t.keep_best] if step in kept]
         last = list(kept)[-t.average :]
         for name, steps in (("averaged", last), ("averaged_best", sorted(best))):
-            mean = mean_of(kept[step] for step in steps)
-            if mean is not None:
-                yield name, f"the {'best' if name == 'averaged_best' else 'last'} checkpoints", mean
+            if len(steps) > 1:
+                told = f"the {'best' if name == 'averaged_best' else 'last'} checkpoints"
+                yield name, told, mean_of(kept[step] for step in steps)
 
     def _write_weights(self, name: str, weights: dict[str, Tensor], use: bool = False) -> None:
         """As RUN/weights/name, and if wanted as the model that is used."""
@@ -417,11 +397,11 @@ class Trainer:
                 self._share_done(),
                 step=f"{at.step:,}",
                 epoch=f"{at.epoch + 1}",
-                loss=f"{loss:.3f}",
+                loss="-" if loss is None else f"{loss:.3f}",
                 rate=f"{update.rate:.1e}",
                 speed=f"{self.metrics.speed:,.0f} tokens/s",
             )
-        if write:
+        if write and loss is not None:
             if self.usual.jumps_to(loss):
                 self.report.warn(f"step {at.step:,}: the loss jumped to {loss:.3f}; it was about {self.usual.mean:.3f}")
                 self._log("spike", loss=loss, usual=self.usual.mean)
@@ -439,7 +419,7 @@ class Trainer:
             )
             self.metrics.clear()
 
-    def _look(self) -> float:
+    def _look(self) -> float | None:
         """The mean loss since the last line of metrics.jsonl; waits for a GPU. Names the updates that were skipped."""
         at = self.standing
         for skipped, update in self.unread.read():
@@ -449,7 +429,7 @@ class Trainer:
                 lines = np.sort(self.train_batches.store.lines(update.places)).tolist()
                 more = f" and {len(lines) - NAMED:,} more" if len(lines) > NAMED else ""
                 self.report.warn(
-                    f"step {update.step:,}: loss or gradient is no number; the batch was skipped (training pairs "
+                    f"step {update.step:,}: loss or gradient is no number; the batch was skipped (lines "
                     f"{', '.join(f'{line:,}' for line in lines[:NAMED])}{more}; all are in metrics.jsonl)"
                 )
                 self._log("skipped", step=update.step, lines=lines)

@@ -57,6 +57,6 @@ def validate(
         loss = cross_entropy(model(batch.source, batch.target_in), batch.target_out)
         total += float(loss.total)
         count += int(loss.tokens)
-    sums = processes.gather((total, count))
-    loss_a_token = sum(total for total, _ in sums) / sum(count for _, count in sums)
+    totals, counts = zip(*processes.gather([total, count]), strict=True)
+    loss_a_token = sum(totals) / sum(counts)
     return Validation(loss_a_token, measure.of(model) if measure else None)
