@@ -37,22 +37,24 @@ def start(run: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=run.parent, stdout=log, stderr=log, start_new_session=True)
 
 
-def writing(run: Path) -> list[Path]:
-    """Files that are being written now."""
-    return [*run.glob("training/*.part"), *run.glob("weights/*.part"), *run.glob("*.part")]
+def writing(run: Path) -> set[Path]:
+    """What belongs to a checkpoint and is being written now: its folder, the best weights, weights for averaging."""
+    return {*run.glob("training/*.part"), *run.glob("training/weights/*.part"), *run.glob("weights/*.part")}
 
 
 def wait_and_kill(process: subprocess.Popen[bytes], run: Path, aim: bool, chance: random.Random) -> str | None:
     """Kill it at some moment; gives what was going on, or None where it ended before that."""
     begin = time.monotonic()
     if aim:  # at one of the next few things that are written, somewhere in its middle
-        for _ in range(chance.randint(1, 4)):
-            while not writing(run):
+        left = writing(run)  # by a process that was killed before
+        for _ in range(chance.randint(1, 5)):
+            while not (now := writing(run) - left):
                 if process.poll() is not None:
                     return None
             last = time.monotonic() + chance.uniform(0, 0.004)
             while time.monotonic() < last:
                 pass
+            left = now
     else:
         try:
             process.wait(chance.uniform(1.5, 9.0))
@@ -61,7 +63,7 @@ def wait_and_kill(process: subprocess.Popen[bytes], run: Path, aim: bool, chance
             pass
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    names = ", ".join(str(path.relative_to(run)) for path in writing(run)) or "nothing"
+    names = ", ".join(sorted(str(path.relative_to(run)) for path in writing(run))) or "nothing"
     return f"after {time.monotonic() - begin:5.2f} s, {'aimed' if aim else 'blind'}, left half-written: {names}"
 
 

@@ -68,6 +68,8 @@ COMPLAINTS = [
     ({"text": {"joint": False}}, "model.tie_source=true needs text.joint=true"),
     ({"text": {"tokenizer": "words", "sampling": 0.1}}, "text.sampling=0.1 needs text.tokenizer bpe or unigram"),
     ({"text": {"variants": 0}}, "text.variants=0 must be at least 1"),
+    ({"optimizer": {"name": "schedule_free"}, "training": {"ema": 0.9}}, "training.ema=0.9 does not go with"),
+    ({"training": {"ema": 1.0}}, "training.ema=1.0 must be at least 0 and below 1"),
     ({"text": {"tokenizer": "words", "byte_fallback": True}}, "text.byte_fallback=true needs text.tokenizer"),
     ({"text": {"coverage": 0}}, "text.coverage=0.0 must be above 0 and at most 1"),
     ({"model": {"max_positions": 10}}, "data.max_tokens=256 must not exceed model.max_positions=10"),

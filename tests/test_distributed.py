@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -134,6 +135,8 @@ def started(here: Path) -> Iterator[list[subprocess.Popen[str]]]:
     processes: list[subprocess.Popen[str]] = []
     yield processes
     for process in processes:
+        for pid in workers(process.pid) if process.poll() is None else []:  # torchrun's end would not end them
+            os.kill(pid, signal.SIGKILL)
         process.kill()
 
 
@@ -193,7 +196,67 @@ def test_torchrun_restarts_a_run_from_its_last_checkpoint(here: Path, started: l
         os.kill(pid, signal.SIGTERM)
     _, told = process.communicate(timeout=60)
     assert "going on from step" in told
-    assert "stopped at step" in told
+    step = int(told.partition("stopped at step ")[2].partition(";")[0].replace(",", ""))
+    assert (here / f"r/training/step-{step}/manifest.json").exists()
+
+
+SLOW = """
+import time
+from transduce import cli
+from transduce.training import checkpoint
+
+write = checkpoint.write_folder
+checkpoint.write_folder = lambda *given: (time.sleep(2), write(*given))
+raise SystemExit(cli.main())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+@pytest.mark.parametrize("ranks", [(0, 1), (1,)])
+def test_a_stop_waits_until_all_is_written(
+    here: Path, started: list[subprocess.Popen[str]], ranks: tuple[int, ...]
+) -> None:
+    (here / "slow.py").write_text(SLOW)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "slow.py"]
+    words = [*torchrun, "train", "r", *SETTINGS, "--training.steps", "100000", "--training.validate_every", "100000"]
+    process = subprocess.Popen(words, cwd=here, env=environment(), stderr=subprocess.PIPE, text=True)
+    started.append(process)
+    wait_for(here / "r/metrics.jsonl")
+    for rank in ranks:
+        os.kill(workers(process.pid)[rank], signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    step = int(told.partition("stopped at step ")[2].partition(";")[0].replace(",", ""))
+    assert (here / f"r/training/step-{step}/manifest.json").exists()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_two_machines_restart_together(here: Path, started: list[subprocess.Popen[str]]) -> None:
+    """Two agents of torchrun on one machine; a worker of the second dies."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--max-restarts",
+        "3",
+    ]
+    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "x", "-m", "transduce"]
+    words = [*torchrun, "train", "r", *SETTINGS, "--training.steps", "100000", "--training.validate_every", "20"]
+    for number in range(2):
+        with open(here / f"log.{number}", "w") as log:
+            started.append(subprocess.Popen(words, cwd=here, env=environment(), stderr=log, text=True))
+    wait_for(here / "r/model.safetensors")
+    os.kill(workers(started[1].pid)[0], signal.SIGKILL)
+    killed = time.time()
+    wait_for(here / "r/model.safetensors", killed + 1)
+    told = "".join((here / f"log.{number}").read_text() for number in range(2))
+    assert "going on from step" in told
 
 
 # ---- shares

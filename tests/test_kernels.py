@@ -117,7 +117,25 @@ for norm in ("after", "before"):
 """
 
 
-@pytest.mark.parametrize("program", [ATTENTION, NORM, WHOLE], ids=["segment_attention", "residual_norm", "whole"])
+RELU = """
+import torch
+from transduce.nn import kernels
+from transduce.nn.kernels import relu_gradient as kernel
+
+kernels.load()
+torch.manual_seed(0)
+kernel.PROGRAMS = 6  # several rows of tiles for each, the last not full
+for rows, columns, dtype in ((70, 300, torch.float32), (33, 128, torch.bfloat16), (200, 130, torch.float32), (1, 1, torch.float32)):
+    d, inner = torch.randn(rows, columns, dtype=dtype), torch.randn(rows, columns, dtype=dtype).relu()
+    mine, sums = torch.ops.transduce.relu_gradient(d, inner)
+    plain = torch.where(inner > 0, d, 0.0)
+    assert torch.equal(mine, plain)
+    torch.testing.assert_close(sums, plain.float().sum(0), atol=1e-4, rtol=1e-4)
+"""
+PROGRAMS = {"segment_attention": ATTENTION, "residual_norm": NORM, "relu_gradient": RELU, "whole": WHOLE}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_a_kernel_equals_its_plain_twin(program: str) -> None:
     root = Path(__file__).parent.parent
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}

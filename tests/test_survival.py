@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -212,9 +214,13 @@ def test_out_of_memory_is_tried_once_in_halves(tmp_path: Path, monkeypatch: pyte
         if len(heights) > 2 and heights[-1] > 3 and not failed:
             failed.append(len(heights) - 1)
             self.flat.gradient.fill_(7.0)  # half of a backward pass
+            large = torch.zeros(9)
+            held.append(weakref.ref(large))
             raise torch.OutOfMemoryError("none left")
+        assert not held or held[0]() is None, "the failed attempt still holds its memory"
         return add(self, batch, share)
 
+    held: list[weakref.ref[torch.Tensor]] = []
     settings = quick_settings(model={"dropout": 0.0}, training={"average": 1})
     run(tmp_path / "plenty", settings)
     monkeypatch.setattr(PlainGradients, "add", scarce)
@@ -270,6 +276,53 @@ def test_tokens_of_a_batch_are_found_once(tmp_path: Path) -> None:
         quick_settings(batch={"tokens": "many"})
 
 
+def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transduce.training.memory import InParts
+
+    class Batch:
+        tokens, target_out = 5, torch.zeros(2, 3)
+
+        def split(self, parts: int) -> list:
+            raise torch.OutOfMemoryError("none left")
+
+    gradients = PlainGradients.__new__(PlainGradients)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
+    with pytest.raises(
+        UserError, match=r"the largest batch \(6 target slots\) does not fit into memory; go on with batch.s"
+    ):
+        InParts(gradients, 3, "cuda", Report()).try_first(Batch())  # type: ignore[arg-type]
+    InParts(gradients, 3, "cpu", Report()).try_first(Batch())  # type: ignore[arg-type]
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Trainer.update
+
+    def ruined(self: Trainer, batches):  # type: ignore[no-untyped-def]
+        made = update(self, batches)
+        if self.standing.step == 8:
+            self.flat.weights.data[3] = math.inf
+        return made
+
+    monkeypatch.setattr(Trainer, "update", ruined)
+    with pytest.raises(
+        UserError, match="the weights are no longer numbers at step 8; go on from the checkpoint of step 4"
+    ):
+        run(tmp_path / "r", quick_settings())
+    found, _ = checkpoint.latest(tmp_path / "r/training")
+    assert found is not None
+    assert found.name == "step-4"
+
+
+def test_a_damaged_average_is_passed_over_too(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings(training={"ema": 0.9}))
+    path = tmp_path / "r/training/step-8/average.safetensors"
+    path.write_bytes(path.read_bytes()[:-8])
+    found, complaints = checkpoint.latest(tmp_path / "r/training")
+    assert found is not None
+    assert found.name == "step-4"
+    assert "average.safetensors was cut short or altered" in complaints[0]
+
+
 # ---- disks
 
 
@@ -315,6 +368,57 @@ def test_files_have_ordinary_permissions(tmp_path: Path) -> None:
 
 
 # ---- kill -9
+
+STAGES = {  # of writing a checkpoint: the function before or after which the process dies
+    "before all": ("transduce.training.trainer.Trainer._write_weights", "before"),
+    "best weights are there": ("transduce.training.trainer.Trainer._write_weights", "after"),
+    "kept weights are there": ("transduce.training.checkpoint.keep_weights", "after"),
+    "in the middle of the folder": ("transduce.training.checkpoint.write_folder", "before"),
+    "before the rename": ("transduce.training.checkpoint.write_folder", "after"),
+    "before old ones go": ("transduce.training.checkpoint.flush", "after"),
+    "the checkpoint is there": ("transduce.training.checkpoint.write", "after"),
+    "before unwanted weights go": ("transduce.training.checkpoint.let_go", "before"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("validation", [1, 2])
+def test_killed_at_every_stage_of_a_checkpoint(tmp_path: Path, stage: str, validation: int) -> None:
+    settings = quick_settings(**EVERYTHING)
+    run(tmp_path / "straight", settings)
+    name, when = STAGES[stage]
+    child = os.fork()
+    if child == 0:  # ends by its own hand
+        try:
+            owner, _, function = name.rpartition(".")
+            module, _, last = owner.rpartition(".")
+            place = (
+                getattr(sys.modules[module], last)
+                if module in sys.modules and last[0].isupper()
+                else sys.modules[owner]
+            )
+            original, times = getattr(place, function), iter(range(1, 99))
+
+            def deadly(*given, **named):  # type: ignore[no-untyped-def]
+                if function == "let_go" and threading.current_thread() is threading.main_thread():
+                    return original(*given, **named)  # of a run's beginning
+                now = next(times) == validation
+                if now and when == "before":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                found = original(*given, **named)
+                if now:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return found
+
+            setattr(place, function, deadly)
+            run(tmp_path / "killed", settings)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "it was not killed"
+    run(tmp_path / "killed", settings)
+    assert differences(tmp_path / "straight", tmp_path / "killed") == []
+    assert not list((tmp_path / "killed").rglob("*.part"))
 
 
 def test_killed_while_writing(tmp_path: Path) -> None:

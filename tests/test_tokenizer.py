@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,12 +70,33 @@ def test_kept_in_files(kind: str, joint: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_sampling_varies_by_seed_and_only_by_seed(kind: str) -> None:
     tokenizer = trained(kind).source
-    text = ["Das ist, ein gutes Buch."] * 300  # enough for several threads, which would each draw their own
+    text = ["Das ist, ein gutes Buch."] * 300
     one = tokenizer.sample(text, 0.3, seed=1)
     assert one == tokenizer.sample(text, 0.3, seed=1)
     assert one != tokenizer.sample(text, 0.3, seed=2)
     assert all(tokenizer.decode(ids) == text[0] for ids in one)
     assert trained("words").source.sample(text, 0.3, 1) == trained("words").source.encode(text)
+
+
+@pytest.mark.parametrize(("kind", "amount"), [("bpe", 0.0), ("unigram", 60.0)])
+def test_sampling_without_chance_is_encoding(kind: str, amount: float) -> None:
+    """No merge dropped; or the likeliest segmentation a thousand times likelier. Unknown characters and all."""
+    tokenizer = trained(kind).source
+    texts = ["Das ist, ein gutes Buch.", "", "ein ☃ Buch ☃☃", "Buch"]
+    assert tokenizer.sample(texts, amount, 1) == tokenizer.encode(texts)
+
+
+def test_sampling_is_the_same_in_every_process() -> None:
+    """SentencePiece's own is not."""
+    program = (
+        "from test_tokenizer import trained; print(trained('bpe').source.sample(['Das ist ein Buch.'] * 50, 0.5, 7))"
+    )
+    where = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parent.parent}"}
+    one, two = (
+        subprocess.run([sys.executable, "-c", program], env=where, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert one == two
 
 
 @pytest.mark.parametrize("kind", KINDS)

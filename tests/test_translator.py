@@ -203,17 +203,19 @@ def test_shards_are_joined_in_the_order_of_the_lines(
 
     lines = Path(parts[1]).read_text().splitlines()
     Path(parts[1]).write_text("\n".join(lines[:-1]) + "\n")
+    before = (tmp_path / "joined").read_bytes()
     wrong = {
-        tuple(parts): "has more lines than",
-        (parts[0], parts[4], parts[2]): "has fewer lines than",
+        (*parts, "--like", str(text)): "part.2 has 2 lines and should have 3, as shard 2/5 of 12",
+        (parts[2], parts[0]): "part.3 has 2 lines and should have 3, as shard 1/2 of 5",
+        (*parts[2:], "--like", str(text)): "part.3 has 2 lines and should have 4, as shard 1/3 of 12",
         (parts[0],): "name the outputs of all shards",
     }
     for given, told in wrong.items():
-        assert main(["merge", *given, "-o", str(tmp_path / "x")]) == 2, told
-        message = capsys.readouterr().err.replace("\n", " ")
-        assert "lines than" in message or told in message
-    assert main(["merge", *parts[2:], "--like", str(text), "-o", str(tmp_path / "x")]) == 2
-    assert "the text has 12; translate them again" in capsys.readouterr().err.replace("\n", " ")
+        assert main(["merge", *given, "-o", str(tmp_path / "joined")]) == 2, told
+        assert told in capsys.readouterr().err.replace("\n", " ")
+    assert (tmp_path / "joined").read_bytes() == before
+    assert main(["translate", str(model_folder), str(text), "--shard", "1/2", "--n-best", "2"]) == 2
+    assert "--shard with --n-best needs --json" in capsys.readouterr().err.replace("\n", " ")
     for shard in ("0/2", "3/2", "a/b", "2", "1/0"):
         assert main(["translate", str(model_folder), str(text), "--shard", shard]) == 2
         assert "must be a part and their number, such as 2/4" in capsys.readouterr().err.replace("\n", " ")

@@ -344,6 +344,8 @@ def _impossible_training(settings: Settings) -> Iterator[str]:
         yield f"batch.row={b.row} must not exceed batch.tokens={b.tokens}"
     if o.name == "schedule_free" and o.beta1 == 0:
         yield "optimizer.beta1=0 must be above 0 for optimizer.name=schedule_free, which averages by it"
+    if o.name == "schedule_free" and t.ema:
+        yield f"training.ema={t.ema} does not go with optimizer.name=schedule_free, which is an average already"
     if o.schedule == "cosine" and t.steps is None:
         yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero"
     if t.steps is None and t.epochs is None and t.minutes is None:

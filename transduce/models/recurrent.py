@@ -14,7 +14,6 @@ N layers.
 from __future__ import annotations
 
 import math
-import warnings
 from typing import NamedTuple
 
 import torch
@@ -28,10 +27,6 @@ from transduce.nn.dropout import Dropout
 from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
 from transduce.nn.scores import Score, make_score
-
-# cuDNN likes the weights of a network side by side; ours lie in the order of their shapes (training/flat.py), and it
-# copies them together at every call, which is little beside the rest.
-warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 CELLS = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}  # and how many tensors their state is: h, or h and c
 

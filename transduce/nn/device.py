@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import sys
+import warnings
 
 import torch
 
@@ -19,6 +20,9 @@ def choose_device(wanted: str) -> str:
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     # cuDNN's attention plans anew for every shape of batch, about a second each; the other kernels do not.
     torch.backends.cuda.enable_cudnn_sdp(False)
+    # cuDNN likes the weights of an RNN side by side; ours lie in the order of their shapes (training/flat.py), and it
+    # copies them together at every call, which is little beside the rest.
+    warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
     if wanted == "auto":
         return next(name for name in ("cuda", "mps", "cpu") if there[name])
     if not there.get(wanted):

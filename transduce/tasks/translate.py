@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT, Report
 from transduce.tasks import Flags, Hidden, Output, search_settings
-from transduce.tasks.merge import parse_shard
+from transduce.tasks.lines import check_files, deliver, parse_shard
 
 if TYPE_CHECKING:
     from transduce.decoding.translator import Score, Translation
@@ -189,34 +189,3 @@ def _input_lines(files: Sequence[str]) -> Iterator[str]:
             raise DataError("standard input is closed; name a file to translate")
         else:
             yield from decode_lines(sys.stdin.buffer, "standard input")
-
-
-def check_files(files: Sequence[str], output: Path | None) -> None:
-    """Every input can be opened, and the output is none of them: found out before the work, not after hours of it."""
-    from transduce.data.corpus import open_bytes
-
-    for file in files:
-        if file != "-" and not Path(file).is_fifo():
-            open_bytes(file).close()
-        if output is not None and output.exists() and Path(file).exists() and output.samefile(file):
-            raise DataError(f"{output} is an input and cannot be the output too; choose another name")
-
-
-def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterator[str]:
-    """The lines themselves, or nothing once they are in the file."""
-    if output is None:
-        return lines
-    if not output.parent.is_dir():
-        raise DataError(f"there is no folder {output.parent} for the output {output.name}; make it first")
-    first = next(lines, None)  # whatever is wrong shows now, before an older output is written over
-    lines = lines if first is None else itertools.chain([first], lines)
-    written = 0
-    try:
-        with open(output, "w", encoding="utf-8", newline="\n") as stream:
-            for line in lines:
-                stream.write(line + "\n")
-                written += 1
-    except OSError as error:
-        raise DataError(f"cannot write {output} after {written:,} lines: {error.strerror}") from error
-    report.say(f"wrote {written:,} lines to {output}")
-    return iter(())

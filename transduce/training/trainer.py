@@ -198,7 +198,7 @@ class Trainer:
                 )
             self.report.say(f"going on from step {self.standing.step:,}")
             self.saved_step = self.standing.step
-        elif (self.run_folder / MODEL).exists():
+        elif (self.run_folder / MODEL).exists() and (complaints or not (self.run_folder / "training").exists()):
             raise ModelError(
                 f"{self.run_folder} holds a model but no checkpoint to go on from, and training would replace it; "
                 f"choose another run folder"
@@ -208,6 +208,7 @@ class Trainer:
         self.metrics.clear(at.loss_total, at.loss_tokens)
         self.usual = UsualLoss(at.usual_loss, at.lines)
         if self.processes.is_first:
+            (self.run_folder / "training").mkdir(parents=True, exist_ok=True)  # tells a run from a model
             checkpoint.forget_after(self.run_folder / "training", at.step)
             checkpoint.let_go(self.run_folder / "training", self._wanted())
             self.metrics.forget_after(at.step)

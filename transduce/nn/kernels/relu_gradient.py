@@ -1,7 +1,7 @@
 """Backward of max(0, inner): the gradient where inner > 0, and its sum over rows, which is the gradient of the bias.
 
 One pass where the compiler needs two: the sums are taken while the numbers are at hand. The plain twin stands in
-`FeedForwardInOne.backward`. Each program works on some columns of some rows; a pointer's name ends in `_at`.
+`feed_forward.py`. Each program works on some columns of some rows; a pointer's name ends in `_at`.
 """
 
 from __future__ import annotations
