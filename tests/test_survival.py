@@ -290,8 +290,8 @@ def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(
         UserError, match=r"the largest batch \(6 target slots\) does not fit into memory; go on with batch.s"
     ):
-        InParts(gradients, 3, "cuda", Report()).try_first(Batch())  # type: ignore[arg-type]
-    InParts(gradients, 3, "cpu", Report()).try_first(Batch())  # type: ignore[arg-type]
+        InParts(gradients, 3, "cuda", Report()).try_first(Batch)  # type: ignore[arg-type]
+    InParts(gradients, 3, "cpu", Report()).try_first(Batch)  # type: ignore[arg-type]
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,20 +140,19 @@ class Batches:
         tokens = slots = 0
         for plan in self.plan(epoch):
             tokens += int(self.source_slots[plan[:, 0]].sum() + self.target_slots[plan[:, 0]].sum())
-            height, width = self._shape(plan)
-            if width is not None:
-                slots += 2 * height * width
-            else:
-                slots += height * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
+            slots += self._slots(plan)
         return Fill(tokens, slots)
+
+    def _slots(self, plan: Plan) -> int:
+        """Of a batch, both sides together."""
+        height, width = self._shape(plan)
+        if width is not None:
+            return 2 * height * width
+        return height * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
 
     def largest(self, epoch: int) -> Batch:
         """The batch of an epoch with the most slots."""
-
-        def slots(plan: Plan) -> int:
-            return len(plan) * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
-
-        return self.assemble(max(self.plan(epoch), key=slots))
+        return self.assemble(max(self.plan(epoch), key=self._slots))
 
     def _shape(self, plan: Plan) -> tuple[int, int | None]:
         """Rows of a whole batch, and slots a row where that is fixed."""

@@ -33,12 +33,9 @@ class MovingAverage:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Within, the model holds the average."""
-        held = self.flat.weights.detach().clone()
-        self.flat.weights.data.copy_(self.weights)
-        try:
+        with self.flat.restored():
+            self.flat.weights.data.copy_(self.weights)
             yield
-        finally:
-            self.flat.weights.data.copy_(held)
 
 
 def mean_of(paths: Iterable[Path]) -> dict[str, Tensor]:

@@ -7,6 +7,8 @@ setting gradients to zero) is now done once, not once for each of hundreds of te
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -45,6 +47,15 @@ class FlatWeights:
         for place, (_, weight) in zip(self.places, named, strict=True):
             place.of(self.weights.data).copy_(weight.data)
             weight.data = place.of(self.weights.data)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Within, the weights may be changed; afterwards they are what they were."""
+        held = self.weights.detach().clone()
+        try:
+            yield
+        finally:
+            self.weights.data.copy_(held)
 
     def gaps(self) -> list[tuple[int, int]]:
         """Where no weight lies."""

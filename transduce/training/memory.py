@@ -40,10 +40,12 @@ class InParts:
         except torch.OutOfMemoryError as error:
             raise self._too_large(f"out of memory at step {step:,}, in halves too", 4) from error
 
-    def try_first(self, largest: Batch) -> None:
-        """Before hours are spent on smaller ones; leaves no trace. A recorded graph has been tried already."""
+    def try_first(self, find_largest: Callable[[], Batch]) -> None:
+        """Before hours are spent on smaller ones; leaves no trace. Not on a CPU, whose system would end us without a
+        word; and not with a recorded graph, whose batches have one shape."""
         if self.device == "cpu" or not isinstance(self.gradients, PlainGradients):
             return
+        largest = find_largest()
         random = torch.cuda.get_rng_state() if self.device == "cuda" else torch.get_rng_state()
         try:
             self._sum([largest], largest.tokens, self.parts)

@@ -128,9 +128,6 @@ def final_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     if not isinstance(optimizer, ScheduleFree):
         yield
         return
-    training = optimizer.y.detach().clone()
-    optimizer.average()
-    try:
+    with optimizer.flat.restored():
+        optimizer.average()
         yield
-    finally:
-        optimizer.y.data.copy_(training)

@@ -110,7 +110,7 @@ class Trainer:
         """Train until a limit is reached, from the last checkpoint if there is one; `begin` when that has worked."""
         self._resume()
         begin()
-        self.in_parts.try_first(self.train_batches.largest(self.standing.epoch))
+        self.in_parts.try_first(lambda: self.train_batches.largest(self.standing.epoch))
         self.started = time.monotonic() - self.standing.seconds
         with requests() as noted, self.report.progress("train", total=1.0) as bar:
             try:
