@@ -112,7 +112,7 @@ def test_two_processes_train_the_run_of_one(here: Path) -> None:
     go(here, "one", *steps)
     told = go(here, "two", *steps, processes=2)
     assert "2 processes, 50% of each batch for each" in told
-    assert told.count("all steps done: 30 steps") == 1  # the first speaks for all
+    assert told.count("all steps done: step 30") == 1  # the first speaks for all
     assert len(losses(here, "one")) >= 33
     assert same(losses(here, "one"), losses(here, "two"))
     for name in ("best", "last", "averaged"):

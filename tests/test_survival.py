@@ -433,6 +433,28 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     assert "3 kills in " in done.stdout
 
 
+def test_what_others_put_into_the_folder_is_left_alone(tmp_path: Path) -> None:
+    here = tmp_path / "r"
+    run(here, quick_settings(training={"steps": 4}))
+    for name in ("step-abc", "step-4-backup"):
+        (here / "training" / name).mkdir()
+    (here / "training/step-9").write_text("a file")
+    (here / "training/weights/step-abc.safetensors").write_text("x")
+    with (here / "metrics.jsonl").open("a") as stream:
+        stream.write(
+            '{"kind": "train", "step": 2, "seconds": 1}\n{"kind": "train", "step": "x", "seconds": 1, "loss": 1}\n'
+        )
+    assert run(here, quick_settings()).step == 8
+    assert (here / "training/step-4-backup").is_dir()
+
+
+def test_no_signal_for_a_checkpoint_ends_a_run_that_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGUSR1 ends a process that does not handle it."""
+    resume = Trainer._resume
+    monkeypatch.setattr(Trainer, "_resume", lambda self: (send(signal.SIGUSR1)(), resume(self)))
+    assert run(tmp_path / "r", quick_settings()).step == 8
+
+
 # ---- averages
 
 
@@ -459,8 +481,10 @@ def test_averages_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         folder.load(tmp_path / name)
     capsys.readouterr()
     for words, told in (
-        (["--last", "9"], "keeps the weights of steps"),
-        (["--best", "1"], "choose two or more"),
+        (["--last", "9"], "keeps weights of"),
+        (["--best", "1"], "an average needs the weights of at least two steps"),
+        (["--steps", "12", "--steps", "99"], "step 99 is not kept, or named twice; kept are"),
+        (["--steps", "12", "--steps", "12"], "step 12 is not kept, or named twice; kept are"),
         ([], "say which weights: one of --last N, --best N and --steps N"),
     ):
         assert main(["average", str(here), *words, "--output", str(tmp_path / "x")]) == 2

@@ -59,21 +59,25 @@ def average(
 def _chosen(run: Path, kept: list[int], last: int | None, best: int | None, steps: list[int] | None) -> list[int]:
     from transduce.training import checkpoint
 
-    if last is not None:
-        chosen = kept[-last:] if last > 0 else []
-        wanted = last
-    elif best is not None:
+    wanted = last if last is not None else best if best is not None else len(steps or [])
+    if wanted < 2:
+        raise SettingsError("an average needs the weights of at least two steps")
+    if steps is not None:
+        missing = [step for step in steps if step not in kept] or [step for step in steps if steps.count(step) > 1]
+        if missing:
+            raise SettingsError(f"step {missing[0]:,} is not kept, or named twice; kept are {_listed(kept)}")
+        return sorted(steps)
+    order = kept[::-1]
+    if best is not None:
         found, _ = checkpoint.latest(run / "training")
-        order = [] if found is None else checkpoint.standing_of(found).best_steps()
-        chosen, wanted = [step for step in order if step in kept][: max(best, 0)], best
-    else:
-        chosen, wanted = [step for step in set(steps or []) if step in kept], len(steps or [])
-    if len(chosen) != wanted or wanted < 2:
+        order = [] if found is None else [step for step in checkpoint.standing_of(found).best_steps() if step in kept]
+    if len(order) < wanted:
+        kind = "validated weights" if best is not None else "weights"
         raise DataError(
-            f"{run} keeps the weights of steps {_listed(kept)}, and {wanted} of them are asked for; choose two or "
-            f"more, or train with a larger training.average or training.keep_best"
+            f"{run} keeps {kind} of {len(order)} steps ({_listed(sorted(order))}), not of {wanted}; ask for fewer, or "
+            f"train with a larger training.average or training.keep_best"
         )
-    return sorted(chosen)
+    return sorted(order[:wanted])
 
 
 def _listed(steps: Sequence[int] | dict[int, Path]) -> str:

@@ -163,7 +163,7 @@ def _try_updates(settings: Settings) -> tuple[int, str, float]:
     for _ in range(3):  # the first one warms up
         begin = time.perf_counter()
         model(text, text).logsumexp(-1).sum().backward()
-        float(next(model.parameters()).sum())  # waits for a GPU
+        float(next(model.parameters()).detach().sum())  # waits for a GPU
         seconds.append(time.perf_counter() - begin)
     return sum(weight.numel() for weight in model.parameters()), device, rows * slots / min(seconds)
 

@@ -15,6 +15,7 @@ from transduce.errors import DataError, SettingsError, UserError
 from transduce.models import presets
 from transduce.report import SILENT, Report
 from transduce.tasks import Flags, Hidden
+from transduce.training.signals import nothing_to_save
 
 if TYPE_CHECKING:
     from transduce.data.corpus import Corpus
@@ -94,8 +95,9 @@ def train(
         raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
     if max_minutes is not None and not max_minutes > 0:
         raise SettingsError(f"--max-minutes {max_minutes:g} must be above 0")
-    training, validation = _corpora(resolved, report)
-    fit(run, training, validation, resolved, report, max_minutes)
+    with nothing_to_save():
+        training, validation = _corpora(resolved, report)
+        fit(run, training, validation, resolved, report, max_minutes)
 
 
 def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate") -> Settings:
@@ -134,11 +136,16 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
     adam = {"adam", "adamw"}  # which remember the same
     changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
     if changed:
-        told = ", ".join(f"{name}={old[name]}, not {new[name]}" for name in changed)
+        told = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
         raise SettingsError(
             f"{run} was started with {told}; leave that out, or choose another run folder (what may change: how long "
             f"it trains, what is logged, validated and kept, the learning rate, clipping, device and search)"
         )
+
+
+def _written(value: Any) -> str:
+    """As a flag has it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _may_change(name: str) -> bool:
@@ -164,13 +171,12 @@ def fit(
     """From corpora to a trained model in `run`; what the command and `transduce.train` share."""
     from transduce.nn.device import choose_device
     from transduce.training.distributed import joined
-    from transduce.training.signals import nothing_to_save
 
     until = None if max_minutes is None else time.monotonic() + 60 * max_minutes
     device = choose_device(settings.training.device)
-    with joined(device) as processes:
+    with nothing_to_save(), joined(device) as processes:
         report = report if processes.is_first else SILENT
-        with nothing_to_save(), processes.first_goes_first():
+        with processes.first_goes_first():
             text = _prepare(run, training, validation, settings, report, processes)
         trainer = _trainer(run, text, settings, device, report, processes, until)
         report.say(_limits(settings))
@@ -267,7 +273,7 @@ def _follow(trainer: Trainer, settings: Settings) -> Outcome:
     _draw(trainer)
     measure = trainer.measure
     score = "" if outcome.score is None or measure is None else f", validation {measure.name} {outcome.score:.1f}"
-    report.say(f"{outcome.reason}: {outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes")
+    report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run}{score}; learning curve: {run / 'curve.png'}")
     return outcome
@@ -276,9 +282,10 @@ def _follow(trainer: Trainer, settings: Settings) -> Outcome:
 def _draw(trainer: Trainer) -> None:
     from transduce.inspect.plots import learning_curve
 
+    run = trainer.run_folder
     try:
-        if trainer.processes.is_first:
-            learning_curve(trainer.run_folder, trainer.run_folder / "curve.png")
+        if trainer.processes.is_first and (run / "metrics.jsonl").exists():
+            learning_curve(run, run / "curve.png")
     except UserError as error:
         trainer.report.warn(str(error))  # a picture is not worth a run
 

@@ -39,11 +39,15 @@ class MovingAverage:
 
 
 def mean_of(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """The mean of the weights in some files, which must all be whole."""
+    """The mean of the weights in some files, which must all be whole and of one model."""
     total: dict[str, Tensor] = {}
     paths = list(paths)
     for path in paths:
-        for name, weight in read_tensors(path).items():
+        weights = read_tensors(path)
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        if total and shapes != {name: weight.shape for name, weight in total.items()}:
+            raise ModelError(f"{path} holds weights of another shape than {paths[0]}; remove what is not of this run")
+        for name, weight in weights.items():
             total[name] = total.get(name, torch.zeros(())) + weight.double()
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
 

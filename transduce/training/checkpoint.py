@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -43,6 +44,7 @@ from transduce.training.validation import Validation
 
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
 AVERAGE = "average.safetensors"
+NAME = re.compile(r"step-\d+(\.safetensors)?")
 
 
 @dataclass
@@ -169,7 +171,7 @@ def forget_after(folder: Path, step: int) -> None:
     for left in folder.glob("*.part"):
         shutil.rmtree(left, ignore_errors=True)
     for late in _by_step(folder, "step-*"):
-        if _step(late) > step:
+        if _step(late) > step and late.is_dir():
             shutil.rmtree(late)
     for late in _by_step(folder / "weights", "step-*.safetensors"):
         if _step(late) > step:
@@ -241,8 +243,8 @@ def _restore_optimizer(flat: FlatWeights, optimizer: torch.optim.Optimizer, tens
 
 
 def _by_step(folder: Path, pattern: str) -> list[Path]:
-    """Oldest first; unfinished ones left out."""
-    return sorted((path for path in folder.glob(pattern) if not path.name.endswith(".part")), key=_step)
+    """Oldest first; unfinished ones, and what somebody else has put there, left out."""
+    return sorted((path for path in folder.glob(pattern) if NAME.fullmatch(path.name)), key=_step)
 
 
 def _step(path: Path) -> int:

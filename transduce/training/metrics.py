@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,13 @@ def read(path: Path) -> list[dict]:
             record = json.loads(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and {"kind", "step"} <= record.keys():
+        if isinstance(record, dict) and _is_ours(record):
             records.append(record)
     return records
+
+
+def _is_ours(record: dict) -> bool:
+    """With the numbers that readers count on."""
+    needed = ["step", "seconds", *(["loss"] if record.get("kind") in ("train", "valid") else [])]
+    numbers = [record.get(name) for name in needed]
+    return "kind" in record and all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
