@@ -63,9 +63,13 @@ class Metrics:
         self._tokens, self._since = 0, time.monotonic()
 
     def forget_after(self, step: int) -> None:
-        """A resumed run writes those lines again."""
+        """A resumed run writes those lines again; also what a run says when it ends, if it was about to."""
         if self.path.exists():
-            kept = [record for record in read(self.path) if record["step"] <= step]
+            kept = [
+                record
+                for record in read(self.path)
+                if record["step"] < step or (record["step"] == step and not record["kind"].startswith("averaged"))
+            ]
             write_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 
