@@ -84,6 +84,7 @@ def test_every_command_of_a_page_runs(page: Path, place: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_every_python_block_of_a_page_runs(page: Path, place: Path) -> None:
+    """The blocks assert what the page says of them."""
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), {})  # noqa: S102
 

@@ -71,7 +71,7 @@ def test_complaints(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "folder.html").mkdir()
     for output, message in (
         (str(tmp_path / "folder.html"), "it is a folder; name a file"),
-        ("/dev/null.txt", "end its name in .html"),
+        (str(tmp_path / "page.txt"), "end its name in .html"),
     ):
         assert cli.main(["inspect", model, "ein bier", "-o", output]) == 2
         assert message in capsys.readouterr().err.replace("\n", " ")

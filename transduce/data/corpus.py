@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ class TwoFiles:
 
 
 @dataclass(frozen=True)
-class OneFile:
+class OneFile(ABC):
     """Both sides on each line of a file; its kinds say how."""
 
     path: str
@@ -150,9 +151,9 @@ class OneFile:
                 raise DataError(f"{self.path}, line {number}: {error}") from error
 
     @staticmethod
+    @abstractmethod
     def pair(line: str) -> Pair:
         """The sides of a line; a ValueError says what is wrong with it."""
-        raise NotImplementedError
 
 
 class TabFile(OneFile):
