@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, State
 from transduce.models.transformer import Embedding, WithEncoder, embedding, final_norm, initialise, layer_sizes
+from transduce.nn.kernels.table import Table
 from transduce.nn.layers import EncoderLayer
 from transduce.nn.masks import same_sentence
 from transduce.nn.precision import Linear
@@ -71,7 +72,7 @@ def mean_of(memory: Memory, segments: Tensor) -> Tensor:
 def build(m: ModelSettings, source_vocabulary: int, labels: int) -> Classifier:
     """A freshly initialised one."""
     model = Classifier(
-        source=embedding(m, nn.Embedding(source_vocabulary, m.d_model)),
+        source=embedding(m, Table(source_vocabulary, m.d_model)),
         encoder=[EncoderLayer(layer_sizes(m)) for _ in range(m.layers)],
         encoder_norm=final_norm(m),
         projection=Linear(m.d_model, labels, bias=m.output_bias),

@@ -13,6 +13,7 @@ from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
+from transduce.nn.kernels.table import Table
 from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
 from transduce.nn.masks import MayLook, Segments, not_later, same_sentence
 from transduce.nn.positions import LearnedPositions, SinusoidPositions
@@ -196,8 +197,8 @@ def initialise(model: nn.Module) -> None:
 def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Transformer:
     """A freshly initialised Transformer; the only place where settings become numbers."""
     sizes = layer_sizes(m)
-    target_tokens = nn.Embedding(target_vocabulary, m.d_model)
-    source_tokens = target_tokens if m.tie_source else nn.Embedding(source_vocabulary, m.d_model)
+    target_tokens = Table(target_vocabulary, m.d_model)
+    source_tokens = target_tokens if m.tie_source else Table(source_vocabulary, m.d_model)
     projection = Linear(m.d_model, target_vocabulary, bias=m.output_bias)
     if m.tie_output:
         projection.weight = target_tokens.weight

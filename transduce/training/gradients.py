@@ -107,7 +107,8 @@ class FastGradients:
         self._places = [x.clone() for x in numbers]
         self._share = torch.zeros((), device=numbers[0].device)
         random = torch.cuda.get_rng_state()
-        loss = torch.compile(self._loss, dynamic=False, fullgraph=True)
+        # deterministic: no choice that changes the last bits is left to a race between variants
+        loss = torch.compile(self._loss, dynamic=False, fullgraph=True, options={"deterministic": True})
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
