@@ -12,7 +12,8 @@ from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
 from transduce.models import transformer
 from transduce.nn.rows import Rows
-from transduce.tasks.train import fit, resolve
+from transduce.tasks.resolve import resolve
+from transduce.tasks.train import fit
 from transduce.text.bundled import bundled
 from transduce.text.tokenizer import BEGIN, END
 

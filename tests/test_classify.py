@@ -18,8 +18,8 @@ from transduce.data.corpus import open_corpus
 from transduce.data.layout import lay_out
 from transduce.errors import DataError, SettingsError
 from transduce.models import classifier
-from transduce.tasks import train
-from transduce.tasks.train import resolve
+from transduce.tasks import prepare
+from transduce.tasks.resolve import resolve
 from transduce.text.tokenizer import BEGIN, END, Tokenizers
 
 GOOD, BAD = ("good", "fine", "lovely"), ("bad", "awful", "dull")
@@ -129,7 +129,7 @@ def test_labels_are_names_not_text(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_sample_of_the_text_does_not_decide_which_labels_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "ENOUGH_FOR_VOCABULARY", 20)
+    monkeypatch.setattr(prepare, "ENOUGH_FOR_VOCABULARY", 20)
     pairs = [(f"word {i % 7}", "even" if i % 2 == 0 else "odd") for i in range(80)]  # every fourth is even
     settings = {"text": {"tokenizer": "words"}, "training": {"steps": 2, "validate_every": 2, "device": "cpu"}}
     model = transduce.train(tmp_path / "run", pairs, pairs[:10], preset="tiny", task="classify", **settings)

@@ -10,7 +10,7 @@ from transduce import config
 from transduce.config import Settings, compose
 from transduce.errors import SettingsError
 from transduce.models.presets import PRESETS, find
-from transduce.tasks.train import resolve
+from transduce.tasks.resolve import resolve
 
 
 def test_flags_are_stronger_than_the_file_and_the_file_than_the_preset(tmp_path: Path) -> None:

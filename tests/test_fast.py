@@ -8,8 +8,6 @@ import pytest
 import torch
 from conftest import bundled_pairs, quick_settings, small_model, source_rows, target_rows
 from torch import Tensor
-from torch._decomp import core_aten_decompositions
-from torch._dynamo.backends.common import aot_autograd
 
 from transduce.config import OptimizerSettings, Settings
 from transduce.data import store
@@ -17,11 +15,9 @@ from transduce.data.batches import Batch, Batches
 from transduce.data.corpus import ListCorpus
 from transduce.errors import UserError
 from transduce.models import folder
-from transduce.nn import kernels
 from transduce.nn.device import choose_device
 from transduce.nn.dropout import Dropout
 from transduce.nn.kernels.feed_forward import FeedForwardInOne
-from transduce.nn.kernels.table import Table
 from transduce.nn.layers import FeedForward
 from transduce.nn.precision import LayerNorm, Linear, linear_together
 from transduce.tasks.train import fit
@@ -239,24 +235,6 @@ def test_feed_forward_that_computes_again(again: bool) -> None:
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs)
-
-
-def test_a_tables_gradient_is_left_to_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of the compiler's hands, that would sum it in any order (and a resumed run would differ in its last bits)."""
-    table, rows, back = Table(7, 3), torch.tensor([[1, 4, 1], [1, 6, 4]]), torch.randn(2, 3, 3)
-    (expected,) = torch.autograd.grad(table(rows), table.weight, back)
-    seen: list[str] = []
-
-    def look(graph: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:
-        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
-        return graph
-
-    monkeypatch.setattr(kernels, "in_use", lambda x: True)
-    compiled = torch.compile(table, backend=aot_autograd(fw_compiler=look, decompositions=core_aten_decompositions()))
-    (found,) = torch.autograd.grad(compiled(rows), table.weight, back)
-    torch.testing.assert_close(found, expected)
-    assert "transduce.table_gradient.default" in seen
-    assert not any("put" in name for name in seen)
 
 
 def test_dropout_by_random_bits() -> None:

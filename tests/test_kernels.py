@@ -132,7 +132,47 @@ for rows, columns, dtype in ((70, 300, torch.float32), (33, 128, torch.bfloat16)
     assert torch.equal(mine, plain)
     torch.testing.assert_close(sums, plain.float().sum(0), atol=1e-4, rtol=1e-4)
 """
-PROGRAMS = {"segment_attention": ATTENTION, "residual_norm": NORM, "relu_gradient": RELU, "whole": WHOLE}
+TABLE = """
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from transduce.nn import kernels
+from transduce.nn.table import Table
+
+kernels.load()
+torch.manual_seed(0)
+for height, width, often in ((50, 24, 0), (7, 600, 250), (9, 24, 100), (3, 24, 300)):
+    # Rows read once, never, and so often that whole chunks are theirs; columns in one tile and in several.
+    table, rows = Table(height, width), torch.randint(height // 2, (9, 37))
+    rows.flatten()[:often] = height // 2
+    rows[0, 0] = height - 1
+    back = torch.randn(9, 37, width)
+    (plain,) = torch.autograd.grad(table(rows), table.weight, back)
+    torch.testing.assert_close(torch.ops.transduce.table_gradient(back, rows, height), plain, atol=1e-5, rtol=1e-5)
+
+# In a compiled graph it stays one operator: taken apart, it would be summed in any order.
+seen = []
+
+
+def look(graph, _):
+    seen.extend(str(node.target) for node in graph.graph.nodes)
+    return graph
+
+
+kernels.in_use = lambda x: True
+compiled = torch.compile(table, backend=aot_autograd(fw_compiler=look, decompositions=core_aten_decompositions()))
+(found,) = torch.autograd.grad(compiled(rows), table.weight, back)
+torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
+assert "transduce.table_gradient.default" in seen, seen
+assert not any("put" in name and name != "output" for name in seen), seen
+"""
+PROGRAMS = {
+    "segment_attention": ATTENTION,
+    "residual_norm": NORM,
+    "relu_gradient": RELU,
+    "table_gradient": TABLE,
+    "whole": WHOLE,
+}
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)

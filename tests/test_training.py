@@ -311,7 +311,7 @@ def test_lower_case_models_are_scored_without_case(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
-    from transduce.tasks.train import resolve
+    from transduce.tasks.resolve import resolve
 
     run(tmp_path / "r", quick_settings(training={"steps": 2}))
     assert resolve(tmp_path / "r", None, None, {"training": {"steps": 5}}).training.steps == 5

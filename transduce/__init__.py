@@ -40,7 +40,8 @@ def train(
     With task="classify" the second of each pair is the label of the first.
     """
     from transduce.data.corpus import ListCorpus
-    from transduce.tasks.train import fit, resolve
+    from transduce.tasks.resolve import resolve
+    from transduce.tasks.train import fit
     from transduce.terminal import Terminal
 
     run = Path(run)

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, State
 from transduce.models.transformer import Embedding, WithEncoder, embedding, final_norm, initialise, layer_sizes
-from transduce.nn.kernels.table import Table
 from transduce.nn.layers import EncoderLayer
 from transduce.nn.masks import same_sentence
 from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
+from transduce.nn.table import Table
 from transduce.text.tokenizer import END
 
 

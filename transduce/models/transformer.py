@@ -13,12 +13,12 @@ from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
-from transduce.nn.kernels.table import Table
 from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
 from transduce.nn.masks import MayLook, Segments, not_later, same_sentence
 from transduce.nn.positions import LearnedPositions, SinusoidPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.rows import Rows
+from transduce.nn.table import Table
 
 
 class Embedding(nn.Module):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.kernels.table import Table
+from transduce.nn.table import Table
 
 
 def sinusoid_table(length: int, d_model: int) -> Tensor:

@@ -7,34 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from transduce import config as configuration
-from transduce.config import BATCH_TOKENS, BatchSettings, Overrides, Settings
-from transduce.errors import DataError, SettingsError, UserError
-from transduce.models import presets
+from transduce.config import BATCH_TOKENS, BatchSettings, Settings
+from transduce.errors import SettingsError, UserError
 from transduce.report import SILENT, Report
 from transduce.tasks import Flags, Hidden
+from transduce.tasks.prepare import Text, corpora, prepare
+from transduce.tasks.resolve import config_file, resolve
 from transduce.training.signals import nothing_to_save
 
 if TYPE_CHECKING:
     from transduce.data.corpus import Corpus
-    from transduce.data.store import Sampling, Store
     from transduce.models.seq2seq import Seq2Seq
-    from transduce.text.tokenizer import Tokenizers
     from transduce.training.distributed import Processes
     from transduce.training.trainer import Outcome, Trainer
     from transduce.training.validation import Measure
-
-# When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
-MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
-MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
-CLASSIFY: Overrides = {
-    "model": {"kind": "classifier", "tie_output": False, "tie_source": False, "output_bias": True},
-    "text": {"joint": False, "target_tokenizer": "labels"},
-    "training": {"label_smoothing": 0.0},
-}
-ENOUGH_FOR_VOCABULARY = 250_000  # pairs, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
 
 
 def train(
@@ -96,68 +84,8 @@ def train(
     if max_minutes is not None and not max_minutes > 0:
         raise SettingsError(f"--max-minutes {max_minutes:g} must be above 0")
     with nothing_to_save():
-        training, validation = _corpora(resolved, report)
+        training, validation = corpora(resolved, report)
         fit(run, training, validation, resolved, report, max_minutes)
-
-
-def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate") -> Settings:
-    """The settings of a run: preset, task, file and flags in rising strength; for an existing run, over what it has."""
-    file = configuration.read(config) if config else {}
-    stored = run / "config.yaml"
-    given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
-    sections = [layer.get("data") for layer in (file, flags)]
-    if not stored.exists() or (given and not _started(run)):  # what failed before its first step is begun anew
-        if not stored.exists() and run.exists() and (not run.is_dir() or any(run.iterdir())):
-            raise SettingsError(f"{run} exists and is not a run folder; choose another name")
-        own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
-        base = presets.find(preset or ("small" if own_text else "tiny")).settings
-        if task == "classify" and base.get("model", {}).get("kind", "transformer") != "transformer":
-            raise SettingsError(
-                f"--task classify trains an encoder of the Transformer; the preset {preset} is of another kind"
-            )
-        resolved = configuration.compose(base, *([CLASSIFY] if task == "classify" else []), file, flags)
-        configuration.check_idle(resolved)
-        return resolved
-    before = configuration.compose(configuration.read(stored))
-    if task == "classify" and before.model.kind != "classifier":
-        raise SettingsError(
-            f"{run} holds a model of kind {before.model.kind}, not a classifier; choose another run folder"
-        )
-    layers = [presets.find(preset).settings] if preset else []
-    now = configuration.compose(*layers, file, flags, base=before)
-    if _started(run):
-        _refuse_changes(run, configuration.flat(before), configuration.flat(now))
-    return now
-
-
-def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """A run that goes on is the same run: what decides its updates stays."""
-    changed = [name for name, value in new.items() if value != old[name] and not _may_change(name)]
-    adam = {"adam", "adamw"}  # which remember the same
-    changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
-    if changed:
-        told = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
-        raise SettingsError(
-            f"{run} was started with {told}; leave that out, or choose another run folder (what may change: how long "
-            f"it trains, what is logged, validated and kept, the learning rate, clipping, device and search)"
-        )
-
-
-def _written(value: Any) -> str:
-    """As a flag has it."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def _may_change(name: str) -> bool:
-    section, key = name.split(".")
-    if section == "training":
-        return key not in ("seed", "label_smoothing", "ema")
-    return section == "search" or name in MAY_CHANGE
-
-
-def _started(run: Path) -> bool:
-    """Whether there is something to go on with; before that, every setting may still change."""
-    return any((run / "training").glob("step-*[0-9]"))
 
 
 def fit(
@@ -177,43 +105,10 @@ def fit(
     with nothing_to_save(), joined(device) as processes:
         report = report if processes.is_first else SILENT
         with processes.first_goes_first():
-            text = _prepare(run, training, validation, settings, report, processes)
+            text = prepare(run, training, validation, settings, report, processes)
         trainer = _trainer(run, text, settings, device, report, processes, until)
         report.say(_limits(settings))
         return _follow(trainer, settings)
-
-
-class Text(NamedTuple):
-    """What is trained on, tokenized."""
-
-    tokenizers: Tokenizers
-    training: Store
-    validation: Store | None
-    validation_text: Corpus | None
-
-
-def _prepare(
-    run: Path, training: Corpus, validation: Corpus | None, settings: Settings, report: Report, processes: Processes
-) -> Text:
-    """Vocabulary and token stores, made by the first process and found by the others."""
-    from transduce.data import corpus
-    from transduce.data.store import Sampling
-
-    pairs = corpus.count(training)
-    if validation is None:
-        training, validation = corpus.hold_out(training, pairs, settings.data.hold_out)
-        if validation is not None:
-            held = corpus.count(validation)
-            report.say(f"no validation text given: {held:,} of {pairs:,} pairs are set aside for it")
-    there = _started(run) or not processes.is_first
-    tokenizers = _known_tokenizers(run, settings) if there else _learn(run, training, pairs, settings, report)
-    if validation is not None and settings.text.target_tokenizer == "labels":
-        _name_unknown_labels(validation, tokenizers, report)
-    t = settings.text
-    sampling = Sampling(t.sampling, t.variants, settings.training.seed) if t.sampling else None
-    store = _store(run, training, tokenizers, settings, report, sampling)
-    valid_store = None if validation is None else _store(run, validation, tokenizers, settings, report)
-    return Text(tokenizers, store, valid_store, validation)
 
 
 def _trainer(
@@ -264,7 +159,7 @@ def _follow(trainer: Trainer, settings: Settings) -> Outcome:
 
     run, report, first = trainer.run_folder, trainer.report, trainer.processes.is_first
     try:
-        outcome = trainer.run(lambda: folder.write_folder(run, _config_file(settings)) if first else None)
+        outcome = trainer.run(lambda: folder.write_folder(run, config_file(settings)) if first else None)
     except AnotherDied:
         raise  # torchrun is about to end this process: no time for a picture
     except BaseException:
@@ -334,84 +229,6 @@ def _limits(settings: Settings) -> str:
     limits += [f"{t.patience} validations without a better one"] if t.patience else []
     short = f"; optimizer.warmup={warmup} is longer than that" if t.steps and t.steps < warmup else ""
     return f"training stops after {' or '.join(limits)}{', whichever comes first' if len(limits) > 1 else ''}{short}"
-
-
-def _corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]:
-    """Training and validation text as the settings name them."""
-    from transduce.data.corpus import ListCorpus, open_corpus
-    from transduce.text.bundled import bundled
-
-    d = settings.data
-    if d.source is None:
-        if d.target or d.valid_source or d.valid_target:
-            raise SettingsError("--source is missing: the other side and validation text need it")
-        report.say("no --source given: training on the bundled German-English corpus")
-        made = bundled()
-        splits = [[(pair.source, pair.target) for pair in split] for split in (made.train, made.dev)]
-        return ListCorpus(splits[0], "the bundled training text"), ListCorpus(splits[1], "the bundled validation text")
-    if d.valid_target and not d.valid_source:
-        raise SettingsError("--valid-target is given without --valid-source")
-    labels = settings.text.target_tokenizer == "labels"
-    validation = open_corpus(d.valid_source, d.valid_target, labels) if d.valid_source else None
-    return open_corpus(d.source, d.target, labels), validation
-
-
-def _known_tokenizers(run: Path, settings: Settings) -> Tokenizers:
-    """Those of a run that goes on."""
-    from transduce.models.folder import verify
-    from transduce.text.tokenizer import Tokenizers
-
-    tokenizers = Tokenizers.load(run, settings.text)
-    verify(run, tokenizers.files())
-    return tokenizers
-
-
-def _learn(run: Path, training: Corpus, pairs: int, settings: Settings, report: Report) -> Tokenizers:
-    """From the training text at a run's start; kept in its folder with the settings."""
-    from transduce.data.corpus import Every, Normalised
-    from transduce.models.folder import write_folder
-    from transduce.text.tokenizer import Tokenizers
-
-    every = -(-pairs // ENOUGH_FOR_VOCABULARY)
-    report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {pairs // every:,} of {pairs:,} pairs")
-    labels = settings.text.target_tokenizer == "labels"  # a sample could miss some
-    every_label = {pair.target for pair in Normalised(training)} if labels else None
-    tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text, every_label)
-    write_folder(run, {**tokenizers.files(), **_config_file(settings)})
-    return tokenizers
-
-
-def _config_file(settings: Settings) -> dict[str, bytes]:
-    return {"config.yaml": configuration.write(settings).encode()}
-
-
-def _name_unknown_labels(validation: Corpus, tokenizers: Tokenizers, report: Report) -> None:
-    """Labels that only validation text has can never be right."""
-    from transduce.data.corpus import Normalised
-    from transduce.text.tokenizer import UNKNOWN
-
-    labels = sorted({pair.target for pair in Normalised(validation)})
-    unknown = [label for label in labels if tokenizers.target.encode([label]) == [[UNKNOWN]]]
-    if unknown:
-        report.warn(f"validation has labels that the training text has not: {', '.join(unknown[:10])}")
-
-
-def _store(
-    run: Path,
-    text: Corpus,
-    tokenizers: Tokenizers,
-    settings: Settings,
-    report: Report,
-    sampling: Sampling | None = None,
-) -> Store:
-    from transduce.data import store
-
-    cache = Path(settings.data.cache) if settings.data.cache else run / "data"
-    built = store.build(text, tokenizers, settings.data, cache, report, sampling)
-    report.say(f"{text.name}: {built.counts}")
-    if len(built) == 0:
-        raise DataError(f"every pair of {text.name} was left out ({built.counts}); loosen data.max_tokens or others")
-    return built
 
 
 def _measure(text: Text, settings: Settings, device: str, processes: Processes) -> Measure | None:

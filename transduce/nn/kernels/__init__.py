@@ -22,7 +22,7 @@ _loaded = False
 def load() -> None:
     """Make those that need Triton known as `torch.ops.transduce.NAME`."""
     global _loaded
-    for name in ("segment_attention", "residual_norm", "relu_gradient"):
+    for name in ("segment_attention", "residual_norm", "relu_gradient", "table_gradient"):
         importlib.import_module(f"{__name__}.{name}")
     _loaded = True
 
