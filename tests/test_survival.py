@@ -242,6 +242,15 @@ def test_out_of_memory_is_tried_once_in_halves(tmp_path: Path, monkeypatch: pyte
         run(tmp_path / "none", settings)
 
 
+def test_out_of_memory_beside_the_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*given: object) -> None:
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr("transduce.training.trainer.validate", none)
+    with pytest.raises(UserError, match=r"out of memory beside the updates, at step 6; let nothing else use this GPU"):
+        run(tmp_path / "r", quick_settings(training={"steps": 12, "validate_every": 6}))
+
+
 @pytest.mark.parametrize("layout", ["buckets", "packed"])
 def test_a_batch_in_parts_is_the_same_update(tmp_path: Path, layout: str) -> None:
     for name, parts in (("whole", 1), ("parts", 3)):

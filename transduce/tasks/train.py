@@ -154,6 +154,8 @@ def _trainer(
 
 def _follow(trainer: Trainer, settings: Settings) -> Outcome:
     """Train; whatever happens, leave a picture of how far it came."""
+    import torch
+
     from transduce.models import folder
     from transduce.training.distributed import AnotherDied
 
@@ -162,8 +164,14 @@ def _follow(trainer: Trainer, settings: Settings) -> Outcome:
         outcome = trainer.run(lambda: folder.write_folder(run, config_file(settings)) if first else None)
     except AnotherDied:
         raise  # torchrun is about to end this process: no time for a picture
-    except BaseException:
+    except BaseException as error:
         _draw(trainer)
+        if isinstance(error, torch.OutOfMemoryError):  # in an update it has been met already (training/memory.py)
+            raise UserError(
+                f"out of memory beside the updates, at step {trainer.standing.step:,}; let nothing else use this GPU, "
+                f"or begin a new run with smaller batch.tokens (the same command goes on from step "
+                f"{trainer.saved_step:,})"
+            ) from error
         raise
     _draw(trainer)
     measure = trainer.measure
