@@ -30,9 +30,9 @@ from transduce.errors import SettingsError, TransduceError
 
 Thing = TypeVar("Thing")
 
-# A process that dies is noticed at once, by its closed connection. This is for the one that prepares the text, for
-# which the others wait.
-PATIENCE = timedelta(days=2)
+# A process that dies is noticed at once, by its closed connection; these are for one that hangs.
+PATIENCE = timedelta(days=2)  # with the first, which prepares the text
+STUCK = timedelta(minutes=30)  # with any, in the middle of an update
 MEETING = timedelta(minutes=10)  # until all processes have been started
 
 
@@ -112,7 +112,7 @@ def joined(device: str) -> Iterator[Processes]:
     with _death_noticed():
         store = _store(rank, count)
         backend = "nccl" if device == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STUCK)
         decide = dist.new_group(backend="gloo", timeout=PATIENCE)
     try:
         yield Processes(rank, count, decide)
