@@ -182,14 +182,13 @@ def test_a_dead_worker_ends_the_others_with_a_message(here: Path, started: list[
 def test_torchrun_restarts_a_run_from_its_last_checkpoint(here: Path, started: list[subprocess.Popen[str]]) -> None:
     process = start(here, "r", restarts=1)
     started.append(process)
-    model = here / "r/model.safetensors"
-    wait_for(model)
+    wait_for(here / "r/model.safetensors")
     first = workers(process.pid)
     os.kill(first[1], signal.SIGKILL)
-    killed = time.time()
-    wait_for(here / "r/metrics.jsonl", killed + 1)
-    until = time.monotonic() + 120
-    while not (now := workers(process.pid)) or set(now) & set(first) or model.stat().st_mtime < killed:
+    until, began = time.monotonic() + 120, None
+    while began is None or not any(path.stat().st_mtime > began for path in (here / "r/training").glob("step-*0")):
+        now = workers(process.pid)
+        began = began or (time.time() if now and not set(now) & set(first) else None)
         assert time.monotonic() < until
         time.sleep(0.2)
     for pid in now:

@@ -33,7 +33,8 @@ def under_way(folder: Path, steps: int = 40, limit: int = 100) -> Path:
 
 def test_a_run_under_way(tmp_path: Path) -> None:
     run = runs.look(under_way(tmp_path / "one"))
-    assert (run.state, run.step, run.limit, run.best) == ("running", 40, 100, 42.0)
+    assert run.limits is not None
+    assert (run.state, run.step, run.limits.steps, run.best) == ("running", 40, 100, 42.0)
     assert run.left == pytest.approx(60 * 0.6)
     shown = "\n".join(runs.details(run))
     assert "40.0%  step 40 of 100, 0.4 minutes, about 0.6 minutes left" in shown

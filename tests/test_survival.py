@@ -120,7 +120,7 @@ def test_a_signal_for_a_checkpoint(tmp_path: Path) -> None:
     report = At(3, send(signal.SIGUSR1))
     run(tmp_path / "r", quick_settings(training={"keep": 9}), report)
     assert (tmp_path / "r/training/step-3").is_dir()
-    assert "step 3: saving, as SIGUSR1 asked" in report.said
+    assert "step 3: a checkpoint, as SIGUSR1 asked" in report.said
     run(tmp_path / "straight", quick_settings(training={"keep": 9}))
     assert {name.split("/")[1] for name in differences(tmp_path / "straight", tmp_path / "r")} == {"step-3"}
 
@@ -299,8 +299,8 @@ def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(
         UserError, match=r"the largest batch \(6 target slots\) does not fit into memory; go on with batch.s"
     ):
-        InParts(gradients, 3, "cuda", Report()).try_first(Batch)  # type: ignore[arg-type]
-    InParts(gradients, 3, "cpu", Report()).try_first(Batch)  # type: ignore[arg-type]
+        InParts(gradients, 3, "cuda", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
+    InParts(gradients, 3, "cpu", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,13 +379,14 @@ def test_files_have_ordinary_permissions(tmp_path: Path) -> None:
 # ---- kill -9
 
 STAGES = {  # of writing a checkpoint: the function before or after which the process dies
-    "before all": ("transduce.training.trainer.Trainer._write_weights", "before"),
-    "best weights are there": ("transduce.training.trainer.Trainer._write_weights", "after"),
+    "before all": ("transduce.training.checkpoint.keep_weights", "before"),
     "kept weights are there": ("transduce.training.checkpoint.keep_weights", "after"),
     "in the middle of the folder": ("transduce.training.checkpoint.write_folder", "before"),
     "before the rename": ("transduce.training.checkpoint.write_folder", "after"),
     "before old ones go": ("transduce.training.checkpoint.flush", "after"),
     "the checkpoint is there": ("transduce.training.checkpoint.write", "after"),
+    "before the weights to be used": ("transduce.training.trainer.Trainer._write_weights", "before"),
+    "the weights to be used are there": ("transduce.training.trainer.Trainer._write_weights", "after"),
     "before unwanted weights go": ("transduce.training.checkpoint.let_go", "before"),
     "the run is about to end": ("transduce.training.trainer.Trainer._log_validation", "after"),
 }

@@ -14,6 +14,7 @@ import cyclopts
 
 import transduce
 from transduce.errors import Stopped, TransduceError, UserError
+from transduce.report import SILENT
 from transduce.tasks.average import average
 from transduce.tasks.bench import bench
 from transduce.tasks.demo import demo
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         words, settings = split_settings(sys.argv[1:] if arguments is None else arguments)
         command, bound, ignored = make_app().parse_args(words, exit_on_error=False, print_error=False)
         if "report" in ignored:
-            bound.arguments["report"] = terminal
+            bound.arguments["report"] = terminal if _rank() == 0 else SILENT
         if "settings" in ignored:
             bound.arguments["settings"] = settings
         elif settings:
@@ -78,19 +79,24 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return 0
     except cyclopts.CycloptsError as error:
-        return _complain(terminal, f"{error} See: transduce --help", 2)
+        return _complain(terminal, f"{error} See: transduce --help", 2, speakers=1)
     except Stopped as stopped:
-        return _complain(terminal, str(stopped), 128 + stopped.signal)
+        code = 0 if _would_be_started_again() else 128 + stopped.signal
+        return _complain(terminal, str(stopped), code, stopped.speakers)
     except UserError as error:
-        return _complain(terminal, str(error), 2)
+        return _complain(terminal, str(error), 2, error.speakers)
     except TransduceError as error:
-        return _complain(terminal, str(error), 1)
+        return _complain(terminal, str(error), 1, error.speakers)
     except BrokenPipeError:
         # The reader has left (| head). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        return _complain(terminal, "out of memory; take a smaller model, smaller batches or shorter text", 2)
     except KeyboardInterrupt:
         return _complain(terminal, "interrupted", 128 + signal.SIGINT)
 
@@ -125,11 +131,24 @@ def show(result: Any) -> None:
         sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 
 
-def _complain(terminal: Terminal, message: str, code: int) -> int:
+def _complain(terminal: Terminal, message: str, code: int, speakers: int | None = None) -> int:
+    """Give the code, and say why; where many processes have the same to say, only the first `speakers` do."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    terminal.console.print(f"transduce: {message}", markup=False)
+    if speakers is None or _rank() < speakers:
+        terminal.console.print(f"transduce: {message}", markup=False)
     return code
+
+
+def _rank() -> int:
+    """Of this process among those that torchrun has started; 0 without it."""
+    return int(os.environ.get("RANK", "0")) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+
+
+def _would_be_started_again() -> bool:
+    """torchrun takes every code but 0 for a failure, and starts all processes again while it may."""
+    may, did = (os.environ.get(f"TORCHELASTIC_{name}", "0") for name in ("MAX_RESTARTS", "RESTART_COUNT"))
+    return int(may) > int(did)
 
 
 def entry() -> None:

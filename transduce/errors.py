@@ -19,9 +19,13 @@ from collections.abc import Iterable
 class TransduceError(Exception):
     """Base of all errors raised on purpose."""
 
+    speakers: int | None = None  # of many processes that all raise it, how many say so; none: all
+
 
 class Stopped(TransduceError):
     """Ended by a signal after saving."""
+
+    speakers = 1
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
@@ -34,6 +38,8 @@ class UserError(TransduceError):
 
 class SettingsError(UserError):
     """A setting is unknown, of the wrong type, or contradicts another."""
+
+    speakers = 1
 
 
 class DataError(UserError):

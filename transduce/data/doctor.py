@@ -1,14 +1,17 @@
 """What is wrong with parallel text, before it costs a day.
 
-One pass notes a few numbers for each pair (some 40 bytes, whatever the text's length); everything that needs the whole
+One pass notes a few numbers for each pair (28 bytes, whatever the text's length); everything that needs the whole
 corpus (duplicates, leaks, unusual lengths, sides that slipped against each other) is then found in those numbers, and a
 second pass fetches samples. Text is judged as it was written, before any normalisation.
 """
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import re
+import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transduce.data.corpus import BOM, open_bytes
+from transduce.data.corpus import BOM, OneFile, open_bytes, open_corpus
+from transduce.errors import DataError
 
 # What one pair alone can have, as bits; then what only shows beside others. The order is that of the report.
 ALONE = (
@@ -46,6 +50,7 @@ FAULTS = {
     "misaligned": "lines whose lengths fit the other side better when shifted",
 }
 LONG = 1000  # characters
+SAMPLES = 3  # of each fault
 SCRIPTS = {
     "Latin": "A-Za-z\u00c0-\u024f",
     "Greek": "\u0370-\u03ff",
@@ -88,9 +93,11 @@ class Diagnosis:
     coverage: dict[str, float] = field(default_factory=dict)  # share of held-out words that training text has
 
 
-def examine(source: str, target: str, held_out: Iterable[tuple[str, str]] = ()) -> Diagnosis:
-    """Both files, against other pairs of files that must have nothing in common with them."""
-    noted, words, counts = _note(source, target, keep_words=True)
+def examine(source: str, target: str | None, held_out: Iterable[tuple[str, str]] = ()) -> Diagnosis:
+    """Two files, or one with both sides, against other pairs of files that must have nothing in common with them."""
+    held_out = list(held_out)
+    asked = [[Counter(_words(path)) for path in pair] for pair in held_out]
+    noted, known, counts = _note(source, target, [set().union(*side) for side in zip(*asked, strict=True)])
     faults = {name: noted.flags & (1 << i) != 0 for i, name in enumerate(ALONE)}
     usual = [_usual_script(noted.scripts[:, side]) for side in (0, 1)]
     faults["other script"] = ((noted.scripts != usual) & (noted.scripts > 0)).any(1)
@@ -99,11 +106,11 @@ def examine(source: str, target: str, held_out: Iterable[tuple[str, str]] = ()) 
     faults["leak"] = np.zeros(len(noted.flags), bool)
     faults["misaligned"] = _slipped(noted.lengths)
     coverage = {}
-    for other_source, other_target in held_out:
-        other, other_words, _ = _note(other_source, other_target, keep_words=True)
+    for files, words in zip(held_out, asked, strict=True):
+        other, _, _ = _note(*files)
         faults["leak"] |= (np.isin(noted.pairs, other.pairs) | np.isin(noted.sources, other.sources)) & ~faults["empty"]
-        for name, known, asked in zip((other_source, other_target), words, other_words, strict=True):
-            coverage[name] = sum(n for word, n in asked.items() if word in known) / max(1, asked.total())
+        for name, counted, there in zip(files, words, known, strict=True):
+            coverage[name] = sum(n for word, n in counted.items() if word in there) / max(1, counted.total())
     found = {name: np.flatnonzero(faults[name]) + 1 for name in FAULTS}
     names = ["none", *SCRIPTS]
     diagnosis = Diagnosis(
@@ -114,17 +121,24 @@ def examine(source: str, target: str, held_out: Iterable[tuple[str, str]] = ()) 
         faults=found,
         coverage=coverage,
     )
-    wanted = {int(line) for lines in found.values() for line in lines[:3]}
+    wanted = {int(line) for lines in found.values() for line in lines[:SAMPLES]}
     diagnosis.samples = {number: pair for number, pair in enumerate(_raw_pairs(source, target), 1) if number in wanted}
     return diagnosis
+
+
+def _words(path: str) -> Iterator[str]:
+    return (word for line in _raw_lines(path) for word in line.split())
 
 
 def _raw_lines(path: str) -> Iterator[str]:
     """Lines as they are; bytes that are no UTF-8 become lone surrogates, so that nothing is lost or raised."""
     with open_bytes(path) as stream:
-        for number, line in enumerate(stream):
-            text = line.decode("utf-8", "surrogateescape")
-            yield (text.removeprefix(BOM) if number == 0 else text).removesuffix("\n").removesuffix("\r")
+        try:
+            for number, line in enumerate(stream):
+                text = line.decode("utf-8", "surrogateescape")
+                yield (text.removeprefix(BOM) if number == 0 else text).removesuffix("\n").removesuffix("\r")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(f"{path} is not a complete gzip file: {error}") from error
 
 
 def line_lengths(path: str) -> np.ndarray:
@@ -132,37 +146,57 @@ def line_lengths(path: str) -> np.ndarray:
     return np.array([len(line) for line in _raw_lines(path)], np.int64)
 
 
-def _raw_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
+def _raw_sides(source: str, target: str | None) -> Iterator[tuple[str | None, str | None]]:
+    """Line by line, to the end of the longer side."""
+    corpus = open_corpus(source, target)
+    if not isinstance(corpus, OneFile):
+        assert target is not None
+        yield from itertools.zip_longest(_raw_lines(source), _raw_lines(target))
+        return
+    for number, line in enumerate(_raw_lines(source), 1):
+        try:
+            yield corpus.pair(line)
+        except ValueError as error:
+            raise DataError(f"{source}, line {number}: {error}") from error
+
+
+def _raw_pairs(source: str, target: str | None) -> Iterator[tuple[str, str]]:
     """As long as the shorter side."""
-    return zip(_raw_lines(source), _raw_lines(target), strict=False)
+    for left, right in _raw_sides(source, target):
+        if left is None or right is None:
+            return
+        yield left, right
 
 
-def _note(source: str, target: str, keep_words: bool) -> tuple[Noted, list[Counter[str]], tuple[int, int]]:
-    flags, lengths, scripts, pairs, sources = [], [], [], [], []
-    words: list[Counter[str]] = [Counter(), Counter()]
+def _note(
+    source: str, target: str | None, asked: Iterable[set[str]] = ()
+) -> tuple[Noted, list[set[str]], tuple[int, int]]:
+    """Also which of the words that are `asked` for, a set a side, are there; and the lines of both sides."""
+    flags, lengths, scripts, pairs, sources = array("H"), array("i"), array("B"), array("q"), array("q")
+    asked = list(asked)
+    known: list[set[str]] = [set() for _ in asked]
     counts = [0, 0]
-    for left, right in itertools.zip_longest(_raw_lines(source), _raw_lines(target)):
+    for left, right in _raw_sides(source, target):
         counts[0] += left is not None
         counts[1] += right is not None
         if left is None or right is None:
             continue  # the sides do not match in number, which is said by their counts
         left, right = left.strip(), right.strip()
         flags.append(_flags(left, right))
-        lengths.append((len(left), len(right)))
-        scripts.append((_script(left), _script(right)))
+        lengths.extend((len(left), len(right)))
+        scripts.extend((_script(left), _script(right)))
         pairs.append(hash((left, right)))
         sources.append(hash(left))
-        if keep_words:
-            words[0].update(left.split())
-            words[1].update(right.split())
+        for there, words, side in zip(known, asked, (left, right), strict=False):
+            there.update(words.intersection(side.split()))
     noted = Noted(
-        np.array(flags, np.uint16),
-        np.array(lengths, np.int32).reshape(-1, 2),
-        np.array(scripts, np.uint8).reshape(-1, 2),
-        np.array(pairs, np.int64),
-        np.array(sources, np.int64),
+        np.frombuffer(flags, np.uint16),
+        np.frombuffer(lengths, np.int32).reshape(-1, 2),
+        np.frombuffer(scripts, np.uint8).reshape(-1, 2),
+        np.frombuffer(pairs, np.int64),
+        np.frombuffer(sources, np.int64),
     )
-    return noted, words, (counts[0], counts[1])
+    return noted, known, (counts[0], counts[1])
 
 
 def _flags(source: str, target: str) -> int:
@@ -250,8 +284,12 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum() + 1e-12))
 
 
-def clean(source: str, target: str, faults: Iterable[np.ndarray]) -> Iterator[tuple[int, str, str, bool]]:
-    """Every line with whether it stays, for a copy: (line, source, target, kept)."""
-    dropped = set(itertools.chain.from_iterable(lines.tolist() for lines in faults))
+def clean(
+    source: str, target: str | None, pairs: int, faults: dict[str, np.ndarray]
+) -> Iterator[tuple[int, str, str, list[str]]]:
+    """Every line with the reasons to leave it out of a copy: (line, source, target, reasons)."""
+    has = {name: np.zeros(pairs + 1, bool) for name in faults}
+    for name, lines in faults.items():
+        has[name][lines] = True
     for number, (left, right) in enumerate(_raw_pairs(source, target), 1):
-        yield number, left, right, number not in dropped
+        yield number, left, right, [name for name, where in has.items() if where[number]]

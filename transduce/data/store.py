@@ -17,11 +17,14 @@ import json
 import mmap
 import multiprocessing
 import os
+import platform
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -151,11 +154,15 @@ def build(
         return Store(folder)
     except (OSError, ValueError, KeyError, TypeError):
         pass  # not there, or not whole
-    beside = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    beside = folder.with_name(f"{folder.name}.{platform.node()}.{os.getpid()}.part")
     try:
+        _remove_abandoned(cache)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         _write(beside, corpus, _Work(tokenizers, settings, sampling), report)
+        for path in beside.iterdir():
+            with open(path, "rb") as stream:
+                os.fsync(stream.fileno())
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(beside, folder)
         return Store(folder)
@@ -163,6 +170,24 @@ def build(
         raise DataError(f"cannot write the token store {folder}: {error.strerror}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _remove_abandoned(cache: Path) -> None:
+    """What processes of this machine were writing when they were killed."""
+    for left in cache.glob(f"*.{platform.node()}.*.part"):
+        number = left.name.split(".")[-2]
+        if number.isdigit() and not _is_alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
 
 
 class _Work(NamedTuple):
@@ -232,12 +257,22 @@ def _tokenized(corpus: Corpus, work: _Work) -> Iterator[_Chunk]:
     given = (work.tokenizers.files(), work.tokenizers.settings, work.settings, work.sampling)
     with ProcessPoolExecutor(workers, start, _start_worker, given) as pool:
         pending: list[Future[_Chunk]] = []
-        for number, chunk in itertools.chain(head, chunks):
-            pending.append(pool.submit(_tokenize_there, chunk, number))
-            if len(pending) > 2 * workers:  # a bound on what waits in memory
-                yield pending.pop(0).result()
-        for future in pending:
-            yield future.result()
+        try:
+            for number, chunk in itertools.chain(head, chunks):
+                pending.append(pool.submit(_tokenize_there, chunk, number))
+                if len(pending) > 2 * workers:  # a bound on what waits in memory
+                    yield pending.pop(0).result()
+            for future in pending:
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a process that tokenized text was ended from outside, perhaps for lack of memory; start again with "
+                "more of it"
+            ) from error
+        except BaseException:  # Ctrl-C, say: nobody waits for what they still have to do
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
 
 
 def _chunks(corpus: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
@@ -254,7 +289,16 @@ def _start_worker(
 ) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = _Work(Tokenizers.from_files(files, text), settings, sampling)
+
+
+def _end_with_parent() -> None:
+    """Who is killed cannot tell its workers to go."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _tokenize_there(chunk: list[Pair], number: int) -> _Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from transduce import config
+from transduce.config import TrainingSettings
 from transduce.errors import DataError, UserError
 from transduce.inspect.plots import COLOURS, figure, save
 from transduce.training.metrics import read
 
 BARS = "▁▂▃▄▅▆▇█"
-QUIET = 120.0  # seconds without a line after which a run counts as stopped
+QUIET = 120.0  # seconds without a line after which a run may count as stopped
+PREPARING = 600.0  # seconds without a change of the folder, before the first line
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,10 @@ class Run:
     folder: Path
     train: list[dict[str, Any]]  # records of metrics.jsonl
     valid: list[dict[str, Any]]
+    averaged: list[dict[str, Any]]
     measure: str  # bleu or accuracy
-    limit: int | None  # training.steps
-    state: str  # running, finished or stopped
+    limits: TrainingSettings | None
+    state: str  # preparing, running, finished or stopped
 
     @property
     def step(self) -> int:
@@ -38,16 +42,35 @@ class Run:
 
     @property
     def best(self) -> float | None:
-        return max((r[self.measure] for r in self.valid if r.get(self.measure) is not None), default=None)
+        scores = (record.get(self.measure) for record in [*self.valid, *self.averaged])
+        return max((score for score in scores if score is not None), default=None)
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in ("preparing", "running")
+
+    def share_done(self, record: dict[str, Any]) -> float:
+        """At that line, of the limit that is nearest."""
+        t = self.limits
+        if t is None:
+            return 0.0
+        begins = {r["epoch"]: r["step"] for r in reversed(self.train) if r.get("epoch")}  # the first line of each epoch
+        steps_an_epoch = begins[max(begins)] / max(begins) if begins else 0
+        shares = [
+            record["step"] / t.steps if t.steps else 0.0,
+            record["step"] / steps_an_epoch / t.epochs if t.epochs and steps_an_epoch else 0.0,
+            record["seconds"] / (60 * t.minutes) if t.minutes else 0.0,
+        ]
+        return min(1.0, max(shares))
 
     @property
     def left(self) -> float | None:
-        """Seconds until its last step, by the pace of its last stretch."""
-        if self.state != "running" or not self.limit or len(self.train) < 2:
+        """Seconds until its limit, by the pace of its last stretch."""
+        if self.state != "running" or len(self.train) < 2:
             return None
         first, last = self.train[max(0, len(self.train) - 20)], self.train[-1]
-        pace = (last["seconds"] - first["seconds"]) / max(1, last["step"] - first["step"])
-        return pace * (self.limit - self.step)
+        done, now = self.share_done(last) - self.share_done(first), self.share_done(last)
+        return (last["seconds"] - first["seconds"]) * (1 - now) / done if done > 0 else None
 
     def last(self, key: str) -> float | None:
         """The newest number of that name."""
@@ -57,22 +80,31 @@ class Run:
 def look(folder: Path) -> Run:
     """A run as its folder shows it now."""
     path = folder / "metrics.jsonl"
-    if not path.exists():
+    if not path.exists() and not (folder / "config.yaml").exists():
         raise DataError(f"{folder} has no metrics.jsonl: it is not the folder of a run, or nothing was trained yet")
-    records = read(path)
+    records = read(path) if path.exists() else []
     try:
-        limit = config.compose(config.read(folder / "config.yaml")).training.steps
+        limits = config.compose(config.read(folder / "config.yaml")).training
     except UserError:
-        limit = None  # of another version, or not written yet
+        limits = None  # of another version, or not written yet
     train = [record for record in records if record["kind"] == "train"]
     valid = [record for record in records if record["kind"] == "valid"]
+    averaged = [record for record in records if record["kind"].startswith("averaged")]
     measure = "accuracy" if any("accuracy" in record for record in valid) else "bleu"
-    finished = (folder / "weights" / "last.safetensors").exists() and (
-        (folder / "weights" / "last.safetensors").stat().st_mtime >= path.stat().st_mtime - 1
-        or any(record["kind"] == "averaged" for record in records)
-    )
-    running = time.time() - path.stat().st_mtime < QUIET
-    return Run(folder, train, valid, measure, limit, "finished" if finished else "running" if running else "stopped")
+    return Run(folder, train, valid, averaged, measure, limits, _state(folder, records))
+
+
+def _state(folder: Path, records: list[dict[str, Any]]) -> str:
+    """By its last words, and by how long ago they were said: runs speak at their own pace."""
+    if any(record["kind"] in ("finished", "averaged") for record in records):
+        return "finished"
+    if not records:
+        newest = max((path.stat().st_mtime for path in folder.rglob("*") if path.exists()), default=0.0)
+        return "preparing" if time.time() - newest < PREPARING else "stopped"
+    times = [record["seconds"] for record in records[-20:]]
+    pause = max((b - a for a, b in itertools.pairwise(times)), default=0.0)
+    silent = time.time() - (folder / "metrics.jsonl").stat().st_mtime
+    return "running" if silent < max(QUIET, 3 * pause) else "stopped"
 
 
 def find(folder: Path) -> list[Run]:
@@ -96,7 +128,7 @@ def table(runs: Sequence[Run], root: Path | None = None) -> Iterator[str]:
         cells = (
             run.state,
             f"{run.step:,}",
-            f"{run.limit:,}" if run.limit else "-",
+            f"{run.limits.steps:,}" if run.limits and run.limits.steps else "-",
             _number(run.last("loss"), 3),
             _number(valid, 3),
             f"{_number(run.best, 1)}{'' if run.measure == 'bleu' else ' %'}",
@@ -108,14 +140,16 @@ def table(runs: Sequence[Run], root: Path | None = None) -> Iterator[str]:
 
 def details(run: Run) -> Iterator[str]:
     """What a person wants to see of a run that is under way."""
-    share = run.step / run.limit if run.limit else 0.0
+    share = run.share_done({"step": run.step, "seconds": run.seconds})
     bar = "█" * int(30 * share) + "░" * (30 - int(30 * share))
     left = ""
     if run.left is not None:
         end = time.strftime("%a %H:%M", time.localtime(time.time() + run.left))
         left = f", about {run.left / 60:.1f} minutes left, until {end}"
     yield f"{run.folder}  {run.state}"
-    limit = f" of {run.limit:,}" if run.limit else ""
+    if not run.train and not run.valid:
+        return
+    limit = f" of {run.limits.steps:,}" if run.limits and run.limits.steps else ""
     yield f"  {bar} {share:6.1%}  step {run.step:,}{limit}, {run.seconds / 60:.1f} minutes{left}"
     yield f"  loss      {_number(run.last('loss'), 3):>9}  {sparkline([r['loss'] for r in run.train])}"
     scores = [r[run.measure] for r in run.valid if r.get(run.measure) is not None]
@@ -123,6 +157,9 @@ def details(run: Run) -> Iterator[str]:
         yield f"  valid     {_number(run.valid[-1]['loss'], 3):>9}  {sparkline([r['loss'] for r in run.valid])}"
     if scores:
         yield f"  {run.measure:9} {_number(scores[-1], 1):>9}  {sparkline(scores)}  best {_number(run.best, 1)}"
+    for record in run.averaged:
+        told = "the best" if record["kind"] == "averaged_best" else "the last"
+        yield f"  average of {told}: {run.measure} {_number(record.get(run.measure), 1)}, loss {record['loss']:.3f}"
     yield (
         f"  {_number(run.last('tokens_per_second'), 0)} tokens/s, gradient {_number(run.last('gradient'), 2)}, "
         f"rate {run.last('rate') or 0:.1e}, memory {_number((run.last('memory') or 0) / 1e9, 2)} GB, "

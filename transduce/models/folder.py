@@ -13,7 +13,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,11 @@ from transduce.models import classifier, recurrent, transformer
 from transduce.models.seq2seq import Seq2Seq
 from transduce.text.tokenizer import Tokenizers
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 MANIFEST = "manifest.json"
 MODEL = "model.safetensors"
 
@@ -41,10 +47,12 @@ class Loaded(NamedTuple):
     settings: Settings
 
 
+KINDS = {"transformer": transformer.build, "rnn": recurrent.build, "classifier": classifier.build}
+
+
 def new_model(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
     """A new model for these vocabularies, random weights."""
-    kinds = {"transformer": transformer.build, "rnn": recurrent.build, "classifier": classifier.build}
-    return kinds[settings.model.kind](settings.model, tokenizers.source.size, tokenizers.target.size)
+    return KINDS[settings.model.kind](settings.model, tokenizers.source.size, tokenizers.target.size)
 
 
 def load(folder: str | Path, device: str = "cpu", weights: str | None = None) -> Loaded:
@@ -57,7 +65,12 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     if name not in known:
         there = ", ".join(Path(known_name).stem for known_name in known if known_name.startswith("weights/"))
         raise ModelError(f"{folder} holds no {weights} weights; there are: {there}")
-    verify(folder, [name, *(other for other in known if other != MODEL and not other.startswith("weights/"))])
+    needed = [name, *(other for other in known if other != MODEL and not other.startswith("weights/"))]
+    try:
+        verify(folder, needed)
+    except ModelError:
+        time.sleep(0.5)  # a run may just be replacing it: file and manifest are two renames
+        verify(folder, needed)
     settings = config.compose(config.read(folder / "config.yaml"))
     tokenizers = Tokenizers.load(folder, settings.text)
     model = new_model(settings, tokenizers)
@@ -102,7 +115,7 @@ def write_file(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         raise UserError(f"cannot write {path}: it is not an ordinary file")
     path = path.resolve()
-    _write_beside(path, content)
+    _write_beside(path, content, len(content))
     os.replace(_beside(path), path)
 
 
@@ -111,9 +124,10 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     known = manifest(folder) if (folder / MANIFEST).exists() else {}
     known.update({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
     everything = {**files, MANIFEST: json.dumps({"sha256": known}, indent=1).encode()}
+    needed = sum(map(len, everything.values()))
     try:
         for name, content in everything.items():
-            _write_beside(folder / name, content)
+            _write_beside(folder / name, content, needed)
     except UserError:
         for name in everything:
             _beside(folder / name).unlink(missing_ok=True)
@@ -121,6 +135,28 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     for name in everything:
         os.replace(_beside(folder / name), folder / name)
     flush(folder)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Within, no other process may hold this folder; the system lets go of it when we die."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"another process is training in {folder}; wait until it ends, or choose another run folder"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def flush(folder: Path) -> None:
@@ -137,7 +173,8 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _write_beside(path: Path, content: bytes) -> None:
+def _write_beside(path: Path, content: bytes, needed: int) -> None:
+    """`needed`: bytes of all that is being written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(_beside(path), "wb") as stream:
@@ -147,7 +184,7 @@ def _write_beside(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             _beside(path).unlink(missing_ok=True)
-        need = f"{len(content) / 1e6:.1f} MB are needed; what was saved before is untouched"
+        need = f"{needed / 1e6:.1f} MB are needed; what was saved before is untouched"
         raise UserError(f"cannot write {path}: {error.strerror} ({need})") from error
 
 
@@ -172,6 +209,8 @@ def verify(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         if not (folder / name).exists():
             wrong.append(f"{name} is missing")
+        elif not os.access(folder / name, os.R_OK) or not (folder / name).is_file():
+            wrong.append(f"{name} cannot be read")
         elif name not in known or _sha256(folder / name) != known[name]:
             wrong.append(f"{name} was cut short or altered")
     if wrong:

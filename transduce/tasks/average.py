@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from transduce.errors import DataError, SettingsError
+from transduce.errors import DataError, ModelError, SettingsError
 from transduce.report import SILENT
 from transduce.tasks import Hidden
 
@@ -39,9 +39,9 @@ def average(
     steps
         Those of these steps.
     """
-    from transduce.models.folder import MODEL, manifest, tensor_bytes, verify, write_folder
+    from transduce.models.folder import MODEL, manifest, read_tensors, tensor_bytes, verify, write_folder
     from transduce.training import checkpoint
-    from transduce.training.average import mean_of
+    from transduce.training.average import is_whole, mean_of
 
     if sum(choice is not None for choice in (last, best, steps)) != 1:
         raise SettingsError("say which weights: one of --last N, --best N and --steps N")
@@ -52,6 +52,10 @@ def average(
     kept = checkpoint.kept_weights(run / "training")
     chosen = _chosen(run, list(kept), last, best, steps)
     files = {name: (run / name).read_bytes() for name in needed}
+    shapes = {name: weight.shape for name, weight in read_tensors(run / MODEL).items()}
+    for step in chosen:
+        if not is_whole(kept[step], shapes):
+            raise ModelError(f"{kept[step]} cannot be read, or is not of this run's model; leave step {step:,} out")
     write_folder(output, {**files, MODEL: tensor_bytes(mean_of(kept[step] for step in chosen))})
     report.say(f"the mean of steps {_listed(chosen)} is the model in {output}")
 

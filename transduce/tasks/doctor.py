@@ -12,11 +12,11 @@ from transduce.config import Settings, compose
 from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT
 from transduce.tasks import Flags, Hidden
+from transduce.tasks.lines import check_files
 
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
 
-SHOWN = 3  # samples of each fault
 LISTED = 1000  # line numbers of each fault in the JSON
 # Taken out of a cleaned copy. The others may be right: a tag can be text, 911 can be 112.
 REMOVED = (
@@ -30,7 +30,7 @@ USUAL_CHARACTERS_A_TOKEN = 4.2  # of a subword in an alphabet, the space counted
 def doctor(
     *,
     source: str,
-    target: str,
+    target: str | None = None,
     held_out: list[str] | None = None,
     preset: str = "small",
     clean: Path | None = None,
@@ -43,12 +43,12 @@ def doctor(
 
     Example: transduce doctor --source train.de --target train.en --held-out dev.de --held-out dev.en
 
-    Nothing is changed. With --clean a copy without the faulty pairs is written, with a list of what was left out.
+    The text is only read. With --clean a copy without the faulty pairs is written, with a list of what was left out.
 
     Parameters
     ----------
     source
-        Text, one sentence a line (.gz also).
+        Text, one sentence a line (.gz also), or a .tsv or .jsonl with both sides.
     target
         Its translation, line by line.
     held_out
@@ -58,28 +58,31 @@ def doctor(
     clean
         Folder for a copy without the faulty pairs: source, target and dropped.tsv.
     report_to
-        File for all of it as JSON.
+        File for all of it as JSON: counts, lengths, samples, and of each fault the first 1,000 line numbers.
     picture
         PNG, SVG or PDF file for the lengths of the lines.
     """
-    from transduce.data.doctor import FAULTS, examine
+    from transduce.data.doctor import FAULTS, SAMPLES, examine
     from transduce.models.presets import find
 
     files = held_out or []
     if len(files) % 2:
         raise SettingsError(f"--held-out takes files in twos, source and target; {len(files)} were given")
     chosen = compose(find(preset).settings, settings or {})
-    report.say(f"reading {source} and {target}")
+    texts = [source, *([] if target is None else [target]), *files]
+    for written in (report_to, picture, *([] if clean is None else _clean_files(source, target, clean))):
+        check_files(texts, written)
+    report.say(f"reading {source}{'' if target is None else f' and {target}'}")
     found = examine(source, target, list(zip(files[::2], files[1::2], strict=True)))
     if not len(found.lengths):
-        raise DataError(f"{source} and {target} have no line in common: one of them is empty")
+        raise DataError(f"{' and '.join(texts[:2])} have no line in common: a side is empty")
     yield from _facts(found, source, target)
     yield ""
     for name, meaning in FAULTS.items():
         lines = found.faults[name]
         if len(lines):
             yield f"{name}: {len(lines):,} of {len(found.lengths):,} pairs ({meaning})"
-            yield from (f"    line {line:,}: {_sample(found, int(line))}" for line in lines[:SHOWN])
+            yield from (f"    line {line:,}: {_sample(found, int(line))}" for line in lines[:SAMPLES])
     if not any(len(lines) for lines in found.faults.values()):
         yield "no fault found"
     yield ""
@@ -91,17 +94,23 @@ def doctor(
     if picture is not None:
         from transduce.inspect.plots import line_lengths
 
-        report.say(f"wrote {line_lengths(found.lengths, (Path(source).name, Path(target).name), picture)}")
+        names = tuple(Path(name).name for name in _sides(source, target))
+        report.say(f"wrote {line_lengths(found.lengths, (names[0], names[1]), picture)}")
 
 
-def _facts(found: Diagnosis, source: str, target: str) -> Iterator[str]:
-    for side, name in enumerate((source, target)):
+def _sides(source: str, target: str | None) -> tuple[str, str]:
+    """What they are called."""
+    return (f"{source}, source", f"{source}, target") if target is None else (source, target)
+
+
+def _facts(found: Diagnosis, source: str, target: str | None) -> Iterator[str]:
+    for side, name in enumerate(_sides(source, target)):
         lengths = found.lengths[:, side]
         yield (
             f"{name}: {found.lines[side]:,} lines, {found.characters[side]:,} characters, {lengths.mean():.0f} a line "
             f"(longest {lengths.max():,}), script {found.scripts[side]}"
         )
-    if found.lines[0] != found.lines[1]:
+    if found.lines[0] != found.lines[1] and target is not None:
         from transduce.data.corpus import suspicious_line
         from transduce.data.doctor import line_lengths
 
@@ -149,13 +158,12 @@ def _try_updates(settings: Settings) -> tuple[int, str, float]:
 
     import torch
 
-    from transduce.models import classifier, recurrent, transformer
+    from transduce.models.folder import KINDS
     from transduce.nn.device import choose_device
     from transduce.nn.rows import Rows
 
-    device, size = choose_device("auto"), settings.text.vocabulary
-    kinds = {"transformer": transformer.build, "rnn": recurrent.build, "classifier": classifier.build}
-    model = kinds[settings.model.kind](settings.model, size, size).to(device).train()
+    device, size = choose_device("auto"), max(8, settings.text.vocabulary)
+    model = KINDS[settings.model.kind](settings.model, size, size).to(device).train()
     rows, slots = 8, 24
     ids = torch.randint(4, size, (rows, slots), device=device)
     text = Rows(ids, torch.ones_like(ids), torch.arange(slots, device=device).expand(rows, slots))
@@ -168,39 +176,43 @@ def _try_updates(settings: Settings) -> tuple[int, str, float]:
     return sum(weight.numel() for weight in model.parameters()), device, rows * slots / min(seconds)
 
 
-def _write_clean(found: Diagnosis, source: str, target: str, folder: Path) -> str:
+def _clean_files(source: str, target: str | None, folder: Path) -> list[Path]:
+    """Of the copy: source, target, and what was left out."""
+    names = [Path(path).name.removesuffix(".gz") for path in (source, target or source)]
+    if names[0] == names[1]:
+        names = [f"source.{names[0]}", f"target.{names[1]}"]
+    return [folder / name for name in (*names, "dropped.tsv")]
+
+
+def _write_clean(found: Diagnosis, source: str, target: str | None, folder: Path) -> str:
     """A copy of the pairs that stay, and a list of the others with the reasons."""
     from transduce.data.doctor import clean
 
-    reasons: dict[int, list[str]] = {}
-    for name in REMOVED:
-        for line in found.faults[name].tolist():
-            reasons.setdefault(line, []).append(name)
-    names = [Path(path).name.removesuffix(".gz") for path in (source, target)]
-    if names[0] == names[1]:
-        names = [f"source.{names[0]}", f"target.{names[1]}"]
-    kept = 0
+    kept, total = 0, len(found.lengths)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             left, right, dropped = (
-                stack.enter_context((folder / name).open("w", encoding="utf-8", errors="surrogateescape", newline="\n"))
-                for name in (*names, "dropped.tsv")
+                stack.enter_context(path.open("w", encoding="utf-8", errors="surrogateescape", newline="\n"))
+                for path in _clean_files(source, target, folder)
             )
-            for number, one, two, stays in clean(source, target, [found.faults[name] for name in REMOVED]):
-                if stays:
+            removed = {name: found.faults[name] for name in REMOVED}
+            for number, one, two, reasons in clean(source, target, total, removed):
+                if not reasons:
                     left.write(f"{one}\n")
                     right.write(f"{two}\n")
                     kept += 1
                 else:
-                    dropped.write(f"{number}\t{', '.join(reasons[number])}\t{one}\t{two}\n")
+                    dropped.write(f"{number}\t{', '.join(reasons)}\t{one}\t{two}\n")
     except OSError as error:
         raise DataError(f"cannot write the cleaned copy to {folder}: {error.strerror}") from error
-    total = len(found.lengths)
     return f"wrote {kept:,} of {total:,} pairs to {folder}; the {total - kept:,} others, with reasons, to dropped.tsv"
 
 
 def _write_json(found: Diagnosis, path: Path) -> Path:
+    import numpy as np
+
+    from transduce.data.doctor import SAMPLES
     from transduce.models.folder import write_file
 
     facts: dict[str, Any] = {
@@ -208,9 +220,20 @@ def _write_json(found: Diagnosis, path: Path) -> Path:
         "characters": found.characters,
         "scripts": found.scripts,
         "coverage": found.coverage,
+        "lengths": {
+            "mean": found.lengths.mean(0).tolist(),
+            "median": np.median(found.lengths, 0).tolist(),
+            "longest": found.lengths.max(0).tolist(),
+        },
         "faults": {
-            name: {"count": len(lines), "lines": lines[:LISTED].tolist()} for name, lines in found.faults.items()
+            name: {
+                "count": len(lines),
+                "lines": lines[:LISTED].tolist(),
+                "samples": [found.samples[line] for line in lines[:SAMPLES].tolist()],
+            }
+            for name, lines in found.faults.items()
         },
     }
-    write_file(path, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    write_file(path, text.encode("utf-8", "backslashreplace"))
     return path

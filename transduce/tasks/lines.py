@@ -9,6 +9,7 @@ from pathlib import Path
 from transduce.errors import DataError, SettingsError
 from transduce.report import Report
 
+MOST_SHARDS = 1_000_000
 Shard = tuple[int, int]  # which, from 1, and of how many
 
 
@@ -17,7 +18,7 @@ def parse_shard(text: str | None) -> Shard:
     if text is None:
         return 1, 1
     which, slash, count = text.partition("/")
-    if not (slash and which.isdecimal() and count.isdecimal() and 1 <= int(which) <= int(count)):
+    if not (slash and which.isdecimal() and count.isdecimal() and 1 <= int(which) <= int(count) <= MOST_SHARDS):
         raise SettingsError(f"--shard {text} must be a part and their number, such as 2/4")
     return int(which), int(count)
 

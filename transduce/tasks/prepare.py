@@ -54,6 +54,7 @@ def prepare(
     """Vocabulary and token stores, made by the first process and found by the others."""
     from transduce.data import corpus
     from transduce.data.store import Sampling
+    from transduce.training.checkpoint import refuse_to_replace
 
     pairs = corpus.count(training)
     if validation is None:
@@ -62,6 +63,8 @@ def prepare(
             held = corpus.count(validation)
             report.say(f"no validation text given: {held:,} of {pairs:,} pairs are set aside for it")
     there = started(run) or not processes.is_first
+    if not there:
+        refuse_to_replace(run)
     tokenizers = _known_tokenizers(run, settings) if there else _learn(run, training, pairs, settings, report)
     if validation is not None and settings.text.target_tokenizer == "labels":
         _name_unknown_labels(validation, tokenizers, report)
@@ -93,7 +96,7 @@ def _learn(run: Path, training: Corpus, pairs: int, settings: Settings, report: 
     labels = settings.text.target_tokenizer == "labels"  # a sample could miss some
     every_label = {pair.target for pair in Normalised(training)} if labels else None
     tokenizers = Tokenizers.train(Normalised(Every(training, every)), settings.text, every_label)
-    write_folder(run, {**tokenizers.files(), **config_file(settings)})
+    write_folder(run, {**config_file(settings), **tokenizers.files()})  # the first tells that this is a run
     return tokenizers
 
 

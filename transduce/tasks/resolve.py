@@ -27,7 +27,7 @@ def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides
     given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
     sections = [layer.get("data") for layer in (file, flags)]
     if not stored.exists() or (given and not started(run)):  # what failed before its first step is begun anew
-        if not stored.exists() and run.exists() and (not run.is_dir() or any(run.iterdir())):
+        if not stored.exists() and run.exists() and not _is_empty(run):
             raise SettingsError(f"{run} exists and is not a run folder; choose another name")
         own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
         base = presets.find(preset or ("small" if own_text else "tiny")).settings
@@ -76,9 +76,14 @@ def _may_change(name: str) -> bool:
     return section == "search" or name in MAY_CHANGE
 
 
+def _is_empty(folder: Path) -> bool:
+    """But for files that were being written when a run was killed."""
+    return folder.is_dir() and all(path.name.endswith(".part") for path in folder.iterdir())
+
+
 def started(run: Path) -> bool:
     """Whether there is something to go on with; before that, every setting may still change."""
-    return any((run / "training").glob("step-*[0-9]"))
+    return any(not path.name.endswith(".part") for path in (run / "training").glob("step-*"))
 
 
 def config_file(settings: Settings) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable
@@ -97,6 +98,7 @@ def fit(
     max_minutes: float | None = None,
 ) -> Outcome:
     """From corpora to a trained model in `run`; what the command and `transduce.train` share."""
+    from transduce.models.folder import held
     from transduce.nn.device import choose_device
     from transduce.training.distributed import joined
 
@@ -104,11 +106,12 @@ def fit(
     device = choose_device(settings.training.device)
     with nothing_to_save(), joined(device) as processes:
         report = report if processes.is_first else SILENT
-        with processes.first_goes_first():
-            text = prepare(run, training, validation, settings, report, processes)
-        trainer = _trainer(run, text, settings, device, report, processes, until)
-        report.say(_limits(settings))
-        return _follow(trainer, settings)
+        with held(run) if processes.is_first else contextlib.nullcontext():
+            with processes.first_goes_first():
+                text = prepare(run, training, validation, settings, report, processes)
+            trainer = _trainer(run, text, settings, device, report, processes, until)
+            report.say(_limits(settings))
+            return _follow(trainer, settings)
 
 
 def _trainer(
@@ -129,7 +132,7 @@ def _trainer(
 
     seed, share = settings.training.seed, (processes.rank, processes.count)
 
-    def made(batch: BatchSettings) -> Trainer:
+    def made(batch: BatchSettings, processes: Processes) -> Trainer:
         batches = Batches(text.training, batch, seed, device, share)
         valid_batches = None
         if text.validation is not None:
@@ -144,7 +147,7 @@ def _trainer(
         here = replace(settings, batch=batch)
         return Trainer(run, model, here, batches, valid_batches, measure, device, report, processes, until)
 
-    trainer = made(_batch_settings(run, settings, device, made, report, processes))
+    trainer = made(_batch_settings(run, settings, device, made, report, processes), processes)
     weights = sum(weight.numel() for weight in trainer.model.parameters())
     report.say(f"{trainer.batches_an_epoch:,} batches an epoch, {trainer.empty:.1%} of their slots empty")
     shared = f", {processes.count} processes, {1 / processes.count:.0%} of each batch for each" if share[1] > 1 else ""
@@ -197,12 +200,13 @@ def _batch_settings(
     run: Path,
     settings: Settings,
     device: str,
-    made: Callable[[BatchSettings], Trainer],
+    made: Callable[[BatchSettings, Processes], Trainer],
     report: Report,
     processes: Processes,
 ) -> BatchSettings:
     """`auto` becomes what the run was started with; for a new run, what is fastest on this device, and fits."""
     from transduce.training.checkpoint import latest, standing_of
+    from transduce.training.distributed import ALONE
     from transduce.training.memory import find_budget
 
     batch = settings.batch
@@ -220,7 +224,7 @@ def _batch_settings(
     elif batch.tokens == "auto":
 
         def try_update(tokens: int) -> None:
-            trainer = made(replace(batch, tokens=tokens))
+            trainer = made(replace(batch, tokens=tokens), ALONE)  # another process may need other tries
             trainer.update([trainer.train_batches.largest(0)])
 
         batch = replace(batch, tokens=min(processes.gather(find_budget(try_update))))

@@ -58,7 +58,7 @@ def watch(run: list[Path], *, every: float = 2.0, once: bool = False, report: Hi
         while True:
             found = [view.look(folder) for folder in run]
             lines = [line for one in found for line in (*view.details(one), "")][:-1]
-            if screen is None or once or all(one.state != "running" for one in found):
+            if screen is None or once or not any(one.is_under_way for one in found):
                 break
             screen(lines)
             time.sleep(every)

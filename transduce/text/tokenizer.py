@@ -28,6 +28,7 @@ SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 UNKNOWN_SURFACE = "⁇"
 
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff\ud800-\udfff]")  # lone surrogates too
+_LONG_WORD = re.compile(r"\S{10000}")
 _WORD = re.compile(r" ?\w+| ?[^\w\s]")
 
 
@@ -72,10 +73,11 @@ class SubwordTokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], settings: TextSettings) -> SubwordTokenizer:
+        """A word too long for SentencePiece, which would end the process, is cut for learning the vocabulary."""
         writer = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(texts),
+                sentence_iterator=(_LONG_WORD.sub(r"\g<0> ", text) for text in texts),
                 model_writer=writer,
                 model_type=settings.tokenizer,
                 vocab_size=settings.vocabulary,

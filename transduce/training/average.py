@@ -5,7 +5,7 @@ Averaged weights lie in the middle of the region that training jumps about in, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,10 +52,10 @@ def mean_of(paths: Iterable[Path]) -> dict[str, Tensor]:
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
 
 
-def is_whole(path: Path) -> bool:
-    """Whether these weights can be read."""
+def is_whole(path: Path, shapes: Mapping[str, torch.Size] | None = None) -> bool:
+    """Whether these weights can be read, and are of the right shapes."""
     try:
-        read_tensors(path)
+        weights = read_tensors(path)
     except ModelError:
         return False
-    return True
+    return shapes is None or shapes == {name: weight.shape for name, weight in weights.items()}

@@ -44,7 +44,8 @@ from transduce.training.validation import Validation
 
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
 AVERAGE = "average.safetensors"
-NAME = re.compile(r"step-\d+(\.safetensors)?")
+BEFORE = ".before"  # a checkpoint that is being replaced by one of the same step
+NAME = re.compile(rf"step-\d+(\.safetensors|\{BEFORE})?")
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Standing:
     target_tokens: int = 0
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
+    valid_data: str = ""  # and that is validated on
     layout: str = "buckets"  # of its batches, by which `batch` counts
     batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
     validated: int = 0  # the step of the last validation
@@ -99,12 +101,15 @@ def snapshot(
     average: MovingAverage | None,
     standing: Standing,
     processes: Processes,
-) -> Snapshot:
-    """Everything that decides how a run goes on. All processes must ask for it: each has its own random state."""
+) -> Snapshot | None:
+    """Everything that decides how a run goes on, for the first process, which writes it. All must ask for it: each has
+    its own random state."""
     random = {"cpu": torch.get_rng_state().tolist()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state().tolist()
     everyones = enumerate(processes.gather(random))
+    if not processes.is_first:
+        return None
     return Snapshot(
         weights=flat.by_name(_copy(flat.weights)),
         optimizer=_optimizer_tensors(flat, optimizer),
@@ -133,17 +138,19 @@ def write(folder: Path, now: Snapshot, keep: int) -> None:
     }
     if now.average is not None:
         files[AVERAGE] = tensor_bytes(now.average)
-    here, beside = folder / f"step-{now.standing.step}", folder / f"step-{now.standing.step}.part"
+    here, beside, before = (folder / f"step-{now.standing.step}{end}" for end in ("", ".part", BEFORE))
     shutil.rmtree(beside, ignore_errors=True)
     try:
         write_folder(beside, files)
         if here.exists():  # a stop has saved this step before
-            os.replace(here, folder / f"step-{now.standing.step}.old.part")
+            shutil.rmtree(before, ignore_errors=True)
+            os.replace(here, before)
         os.replace(beside, here)
         flush(folder)
     finally:
         for left in folder.glob("*.part"):
             shutil.rmtree(left, ignore_errors=True)
+    shutil.rmtree(before, ignore_errors=True)
     for old in _by_step(folder, "step-*")[:-keep]:
         shutil.rmtree(old)
 
@@ -166,12 +173,22 @@ def kept_weights(folder: Path) -> dict[int, Path]:
     return {_step(path): path for path in _by_step(folder / "weights", "step-*.safetensors")}
 
 
-def forget_after(folder: Path, step: int) -> None:
-    """Remove what lies after the checkpoint that a run goes on from, and what was being written when it ended."""
+def refuse_to_replace(run: Path) -> None:
+    """A model comes after its first checkpoint: one without any is another's, or what is left of a run."""
+    if (run / MODEL).exists():
+        raise ModelError(
+            f"{run} holds a model but no checkpoint to go on from, and training would replace it; choose another run "
+            f"folder"
+        )
+
+
+def forget_after(folder: Path, step: int, found: Path | None) -> None:
+    """Remove what lies after the checkpoint `found` that a run goes on from, and what was being written when it
+    ended."""
     for left in folder.glob("*.part"):
         shutil.rmtree(left, ignore_errors=True)
     for late in _by_step(folder, "step-*"):
-        if _step(late) > step and late.is_dir():
+        if late != found and (_step(late) > step or late.name.endswith(BEFORE)):
             shutil.rmtree(late)
     for late in _by_step(folder / "weights", "step-*.safetensors"):
         if _step(late) > step:
@@ -244,8 +261,10 @@ def _restore_optimizer(flat: FlatWeights, optimizer: torch.optim.Optimizer, tens
 
 def _by_step(folder: Path, pattern: str) -> list[Path]:
     """Oldest first; unfinished ones, and what somebody else has put there, left out."""
-    return sorted((path for path in folder.glob(pattern) if NAME.fullmatch(path.name)), key=_step)
+    wanted = Path.is_file if pattern.endswith(".safetensors") else Path.is_dir
+    found = (path for path in folder.glob(pattern) if NAME.fullmatch(path.name) and wanted(path))
+    return sorted(found, key=lambda path: (_step(path), not path.name.endswith(BEFORE)))
 
 
 def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-").removesuffix(".safetensors"))
+    return int(path.name.removeprefix("step-").removesuffix(".safetensors").removesuffix(BEFORE))

@@ -94,6 +94,8 @@ ALONE = Processes()
 class AnotherDied(TransduceError):
     """One of the processes has ended before the others."""
 
+    speakers = 2  # the first may be the one that has ended
+
 
 @contextmanager
 def joined(device: str) -> Iterator[Processes]:

@@ -40,15 +40,18 @@ class InParts:
         except torch.OutOfMemoryError as error:
             raise self._too_large(f"out of memory at step {step:,}, in halves too", 4) from error
 
-    def try_first(self, find_largest: Callable[[], Batch]) -> None:
-        """Before hours are spent on smaller ones; leaves no trace. Not on a CPU, whose system would end us without a
-        word; and not with a recorded graph, whose batches have one shape."""
+    def try_first(self, find_largest: Callable[[], Batch], beside: int) -> None:
+        """Before hours are spent on smaller ones, and with `beside` bytes taken for what will be there then; leaves no
+        trace. Not on a CPU, whose system would end us without a word; and not with a recorded graph, whose batches have
+        one shape."""
         if self.device == "cpu" or not isinstance(self.gradients, PlainGradients):
             return
         largest = find_largest()
         random = torch.cuda.get_rng_state() if self.device == "cuda" else torch.get_rng_state()
         try:
+            taken = torch.empty(beside, dtype=torch.uint8, device=self.device)
             self._sum([largest], largest.tokens, self.parts)
+            del taken
         except torch.OutOfMemoryError as error:
             slots = largest.target_out.numel()
             raise self._too_large(f"the largest batch ({slots:,} target slots) does not fit into memory", 2) from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from torch import Tensor
 
 from transduce.errors import SettingsError, UserError
 from transduce.models.folder import write_file
+
+NEEDED = {"train": ("loss", "rate"), "valid": ("loss",)}  # by kind of line
+AT_THE_END = ("averaged", "averaged_best", "finished")  # kinds of lines that only a run's end writes
 
 
 class Metrics:
@@ -62,14 +66,21 @@ class Metrics:
         self._total, self._counted = total, tokens
         self._tokens, self._since = 0, time.monotonic()
 
-    def forget_after(self, step: int) -> None:
-        """A resumed run writes those lines again; also what a run says when it ends, if it was about to."""
+    def flush(self) -> None:
+        """Onto the disk, before a checkpoint counts on it."""
+        with contextlib.suppress(OSError), open(self.path, "rb") as stream:
+            os.fsync(stream.fileno())
+
+    def forget_after(self, step: int, validated: int) -> None:
+        """A resumed run writes those lines again; also a validation that its checkpoint does not know of, and what a
+        run says when it ends."""
+
+        def stays(record: dict[str, Any]) -> bool:
+            last = validated if record["kind"] == "valid" else step - 1 if record["kind"] in AT_THE_END else step
+            return record["step"] <= last
+
         if self.path.exists():
-            kept = [
-                record
-                for record in read(self.path)
-                if record["step"] < step or (record["step"] == step and not record["kind"].startswith("averaged"))
-            ]
+            kept = [record for record in read(self.path) if stays(record)]
             write_file(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
 
 
@@ -99,7 +110,7 @@ def read(path: Path) -> list[dict]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and _is_ours(record):
             records.append(record)
@@ -107,7 +118,15 @@ def read(path: Path) -> list[dict]:
 
 
 def _is_ours(record: dict) -> bool:
-    """With the numbers that readers count on."""
-    needed = ["step", "seconds", *(["loss"] if record.get("kind") in ("train", "valid") else [])]
-    numbers = [record.get(name) for name in needed]
-    return "kind" in record and all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
+    """With the numbers that readers count on; words stand in `kind`, `reason` and `chosen` only."""
+    needed = {"step", "seconds", *NEEDED.get(str(record.get("kind")), ())}
+    others = {name: value for name, value in record.items() if name not in ("kind", "reason", "chosen", "lines")}
+    return (
+        isinstance(record.get("kind"), str)
+        and all(_is_number(record.get(name)) for name in needed)
+        and all(value is None or _is_number(value) for value in others.values())
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and -1e18 < value < 1e18  # also not NaN

@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM ask for the end, and a second one insists; SIGUSR1 asks for a checkpoint."""
+"""Ctrl-C, SIGTERM and a terminal that is closed ask for the end, and a second one, of any kind, insists; SIGUSR1 asks
+for a checkpoint."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -29,6 +31,13 @@ def nothing_to_save() -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    """Without waiting for a file that is being written: until it is whole, nothing counts on it."""
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h\n")  # the cursor, which a progress bar hides
+    os._exit(128 + number)
+
+
 @contextmanager
 def requests() -> Iterator[Requests]:
     """Within, the first SIGINT or SIGTERM is only noted, so that a step can be finished and saved."""
@@ -39,12 +48,16 @@ def requests() -> Iterator[Requests]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         noted.stop = number
-        signal.signal(number, before[signal.Signals(number)])
+        for again in stops:
+            signal.signal(again, _end_at_once)
 
     def save(number: int, frame: FrameType | None) -> None:
         noted.save = True
 
-    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop}
+    stops = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which nohup sets
+        stops.append(signal.SIGHUP)
+    handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = dict.fromkeys(stops, stop)
     if hasattr(signal, "SIGUSR1"):
         handlers[signal.SIGUSR1] = save
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}

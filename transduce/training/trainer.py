@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce.config import Settings
 from transduce.data.batches import Batch, Batches
-from transduce.errors import DataError, ModelError, Stopped, UserError
+from transduce.errors import DataError, Stopped, UserError
 from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, write_folder
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.device import memory_in_use
@@ -56,7 +56,7 @@ class Outcome:
     step: int
     seconds: float
     reason: str
-    chosen: str  # best, averaged, averaged_best or last: the weights in model.safetensors; none: to be continued
+    chosen: str  # best, averaged, averaged_best or last: the weights in model.safetensors; "": to be continued
     score: float | None  # of the validation, by the measure
     target_tokens: int  # trained on
     complete: bool = True
@@ -94,8 +94,12 @@ class Trainer:
         self.average = MovingAverage(self.flat, t.ema) if t.ema else None
         self.gradients = self._gradients()
         self.in_parts = InParts(self.gradients, settings.batch.split, device, report)
-        text, layout = train.store.folder.name, train.settings.layout
-        self.standing = Standing(data=text, layout=layout, batch_tokens=train.budget)
+        self.standing = Standing(
+            data=train.store.folder.name,
+            valid_data=valid.store.folder.name if valid is not None else "",
+            layout=train.settings.layout,
+            batch_tokens=train.budget,
+        )
         self.saved_step = 0  # of the newest checkpoint
         self.metrics = Metrics(run / "metrics.jsonl")
         self.unread, self.usual = Updates(), UsualLoss()
@@ -110,23 +114,24 @@ class Trainer:
         """Train until a limit is reached, from the last checkpoint if there is one; `begin` when that has worked."""
         self._resume()
         begin()
-        self.in_parts.try_first(lambda: self.train_batches.largest(self.standing.epoch))
+        beside = 0 if self.optimizer.state else 2 * self.flat.weights.nbytes  # Adam's moments, made by the first update
+        self.in_parts.try_first(lambda: self.train_batches.largest(self.standing.epoch), beside)
         self.started = time.monotonic() - self.standing.seconds
         with requests() as noted, self.report.progress("train", total=1.0) as bar:
             try:
                 for epoch, used, batches in self._groups():
+                    if self._validation_is_due():  # first: a stop does not wait for it, and it is made up for here
+                        self._validate_and_save()
                     if reason := self._finished(epoch):
                         break
                     update = self.update(batches)
                     self.standing.epoch, self.standing.batch = epoch, used
                     self._tell(update, bar)
-                    if self._validation_is_due():
-                        self._validate_and_save()
-                    if self._asked_to_pause(noted):
+                    if self._is_to_pause(noted):
                         return self._pause()
                 if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
-                    self._asked_to_pause(noted)
+                    self._is_to_pause(noted)
                 return self._conclude(reason)
             finally:
                 self.writer.wait()
@@ -187,31 +192,33 @@ class Trainer:
         for complaint in complaints:
             self.report.warn(f"passed over a checkpoint: {complaint}")
         if found is not None:
-            text = self.standing.data
+            given = self.standing
             self.standing = checkpoint.resume(
                 found, self.model, self.flat, self.optimizer, self.average, self.processes.rank
             )
-            if self.standing.data != text:
-                raise DataError(
-                    f"{self.run_folder} was trained on other text, or with other filters, than is given now; "
-                    f"give the same, or choose another run folder"
-                )
+            for did, one, two in (
+                ("trained", self.standing.data, given.data),
+                ("validated", self.standing.valid_data, given.valid_data),
+            ):
+                if one != two:
+                    raise DataError(
+                        f"{self.run_folder} was {did} on other text, or with other filters, than is given now; "
+                        f"give the same, or choose another run folder"
+                    )
             self.report.say(f"going on from step {self.standing.step:,}")
             self.saved_step = self.standing.step
-        elif (self.run_folder / MODEL).exists() and (complaints or not (self.run_folder / "training").exists()):
-            raise ModelError(
-                f"{self.run_folder} holds a model but no checkpoint to go on from, and training would replace it; "
-                f"choose another run folder"
-            )
+        else:
+            checkpoint.refuse_to_replace(self.run_folder)
         self.processes.gather(None)  # all have read it
         at = self.standing
         self.metrics.clear(at.loss_total, at.loss_tokens)
         self.usual = UsualLoss(at.usual_loss, at.lines)
         if self.processes.is_first:
             (self.run_folder / "training").mkdir(parents=True, exist_ok=True)  # tells a run from a model
-            checkpoint.forget_after(self.run_folder / "training", at.step)
+            checkpoint.forget_after(self.run_folder / "training", at.step, found)
             checkpoint.let_go(self.run_folder / "training", self._wanted())
-            self.metrics.forget_after(at.step)
+            self.metrics.forget_after(at.step, at.validated)
+            self._make_up_for_weights()
             if self.settings.training.tensorboard:
                 self.metrics.mirror = Mirror(self.run_folder / "tensorboard", at.step)
 
@@ -260,8 +267,8 @@ class Trainer:
         return {step for step, *_ in at.validations[-t.average :]} | set(at.best_steps()[: t.keep_best])
 
     def _validate_and_save(self) -> None:
-        """The files are written while training goes on. The checkpoint comes last: whoever is killed before it makes
-        the rest again, byte for byte."""
+        """The files are written while training goes on: what the checkpoint speaks of before it, the weights that are
+        used after it (`_make_up_for_weights`)."""
         at = self.standing
         self._look()
         with self._final_weights():
@@ -278,15 +285,27 @@ class Trainer:
             self._log_validation("valid", result)
         at.validations.append((at.step, *(result or (None, None))))
         at.validated = at.step
-        self.metrics.clear()  # the time of a validation is not training time
+        self.metrics.clear(*self.metrics.sums)  # the time of a validation is not training time
         folder, step, wanted = self.run_folder / "training", at.step, self._wanted()
 
-        def before() -> None:
+        def after() -> None:
             if name:
                 self._write_weights(name, weights, use=True)
-            checkpoint.keep_weights(folder, step, tensor_bytes(weights))
+            checkpoint.let_go(folder, wanted)
 
-        self._save(before, lambda: checkpoint.let_go(folder, wanted))
+        self._save(lambda: checkpoint.keep_weights(folder, step, tensor_bytes(weights)), after)
+
+    def _make_up_for_weights(self) -> None:
+        """A run that ended between a checkpoint and the weights to be used, or after weights whose checkpoint is not
+        the one to go on from: those in use become those that the checkpoint speaks of."""
+        best, folder = self.standing.best_steps(), self.run_folder / "weights"
+        used = folder / ("best.safetensors" if best else "last.safetensors")
+        step = best[0] if best else self.standing.validated
+        kept = checkpoint.kept_weights(self.run_folder / "training").get(step)
+        if kept is not None and is_whole(kept):
+            content = kept.read_bytes()
+            if not used.exists() or used.read_bytes() != content:
+                write_folder(self.run_folder, dict.fromkeys([f"weights/{used.name}", MODEL], content))
 
     def _best(self) -> Validation | None:
         at = self.standing
@@ -307,39 +326,44 @@ class Trainer:
         at.usual_loss, at.lines = self.usual.mean, self.usual.lines
         now = checkpoint.snapshot(self.flat, self.optimizer, self.average, at, self.processes)
         self.saved_step = at.step
+        if now is None:
+            return  # not the first process
 
         def work() -> None:
             before()
+            self.metrics.flush()
             checkpoint.write(self.run_folder / "training", now, self.settings.training.keep)
             after()
 
-        if self.processes.is_first:
-            self.writer.begin(work)
+        self.writer.begin(work)
 
-    def _asked_to_pause(self, noted: Requests) -> bool:
-        """Whether this session is to end here; a signal ends it at once. All processes decide together."""
+    def _is_to_pause(self, noted: Requests) -> bool:
+        """Save if somebody asks for it, and tell whether the time is over; a signal to stop ends the run here. All
+        processes decide together."""
         self.writer.check()
-        save, noted.save = noted.save, False
-        over = self.until is not None and time.monotonic() >= self.until
-        most = self.settings.training.max_skipped
-        broken = self.standing.skipped_in_a_row >= most
-        stop, *others = self.processes.highest(noted.stop, save, over, broken)
-        save, over, broken = map(bool, others)
+        is_over = self.until is not None and time.monotonic() >= self.until
+        is_broken = self.standing.skipped_in_a_row >= self.settings.training.max_skipped
+        stop, save, over, broken = self.processes.highest(noted.stop, noted.save, is_over, is_broken)
+        noted.save = False
         if broken:
-            raise UserError(
-                f"{most} batches in a row gave no number, up to step {self.standing.step:,}; go on from the checkpoint "
-                f"of step {self.saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip, or mend the text"
-            )
+            raise self._too_many_skipped()
         if (save or stop or over) and self.standing.step != self.saved_step:
             self._save()
+        if save:
+            self.report.say(f"step {self.standing.step:,}: a checkpoint, as SIGUSR1 asked")
         if stop:
             self.writer.wait()
             self.processes.gather(None)  # none goes before all is written: torchrun would end the others
             run, step = self.run_folder, self.standing.step
             raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", stop)
-        if save:
-            self.report.say(f"step {self.standing.step:,}: saving, as SIGUSR1 asked")
-        return over
+        return bool(over)
+
+    def _too_many_skipped(self) -> UserError:
+        return UserError(
+            f"{self.settings.training.max_skipped} batches in a row gave no number, up to step {self.standing.step:,}; "
+            f"go on from the checkpoint of step {self.saved_step:,} with a lower optimizer.rate or a smaller "
+            f"optimizer.clip, or mend the text"
+        )
 
     def _pause(self) -> Outcome:
         at, best = self.standing, self._best()
@@ -365,13 +389,15 @@ class Trainer:
         if self.processes.is_first:
             used = self.run_folder / "weights" / f"{chosen}.safetensors"
             write_folder(self.run_folder, {MODEL: used.read_bytes()})
+        self._log("finished", reason=reason, chosen=chosen)
         self.processes.gather(None)  # nobody reads it before it is there
         return Outcome(at.step, self._seconds(), reason, chosen, best.score if best else None, at.target_tokens)
 
     def _means(self) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
         """The averages that can be made of the weights kept, with a name and in words."""
         t, kept = self.settings.training, checkpoint.kept_weights(self.run_folder / "training")
-        kept = {step: path for step, path in kept.items() if is_whole(path)}
+        shapes = {name: weight.shape for name, weight in self.model.named_parameters()}
+        kept = {step: path for step, path in kept.items() if is_whole(path, shapes)}
         best = [step for step in self.standing.best_steps()[: t.keep_best] if step in kept]
         last = list(kept)[-t.average :]
         for name, steps in (("averaged", last), ("averaged_best", sorted(best))):
