@@ -44,7 +44,7 @@ def writing(run: Path) -> set[Path]:
 
 def wait_and_kill(process: subprocess.Popen[bytes], run: Path, aim: bool, chance: random.Random) -> str | None:
     """Kill it at some moment; gives what was going on, or None where it ended before that."""
-    begin = time.monotonic()
+    begin, before = time.monotonic(), time.time()
     if aim:  # at one of the next few things that are written, somewhere in its middle
         left = writing(run)  # by a process that was killed before
         for _ in range(chance.randint(1, 5)):
@@ -63,7 +63,8 @@ def wait_and_kill(process: subprocess.Popen[bytes], run: Path, aim: bool, chance
             pass
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    names = ", ".join(sorted(str(path.relative_to(run)) for path in writing(run))) or "nothing"
+    fresh = [path for path in writing(run) if path.stat().st_mtime >= before]
+    names = ", ".join(sorted(str(path.relative_to(run)) for path in fresh)) or "nothing"
     return f"after {time.monotonic() - begin:5.2f} s, {'aimed' if aim else 'blind'}, left half-written: {names}"
 
 

@@ -151,7 +151,10 @@ def workers(parent: int) -> list[int]:
     found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True, check=False).stdout.split()
 
     def rank(pid: str) -> int:
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return -1  # gone meanwhile
         return next((int(word.removeprefix(b"RANK=")) for word in words if word.startswith(b"RANK=")), -1)
 
     return [int(pid) for pid in sorted(found, key=rank) if rank(pid) >= 0]

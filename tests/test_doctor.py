@@ -120,7 +120,7 @@ def test_the_command_reports_cleans_and_draws(
     dropped = [line.split("\t") for line in (tmp_path / "clean" / "dropped.tsv").read_text().splitlines()]
     assert [(line[0], line[1].split(", ")[0]) for line in dropped] == [("5", "empty"), ("6", "control characters")]
     facts = json.loads((tmp_path / "report.json").read_text())
-    assert facts["faults"]["empty"] == {"count": 1, "lines": [5]}
+    assert facts["faults"]["empty"] == {"count": 1, "lines": [5], "samples": [["", target[4]]]}
     assert set(facts["faults"]) == set(FAULTS)
     assert (tmp_path / "lengths.png").stat().st_size > 5000
 
@@ -144,7 +144,7 @@ def test_unequal_sides_and_packed_files(tmp_path: Path, capsys: pytest.CaptureFi
 def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, empty = write(tmp_path, "good", ["a"]), write(tmp_path, "empty", [])
     for words, message in (
-        (["--source", good, "--target", empty], "have no line in common: one of them is empty"),
+        (["--source", good, "--target", empty], "have no line in common: a side is empty"),
         (["--source", good, "--target", "nowhere"], "there is no file nowhere"),
         (
             ["--source", good, "--target", good, "--held-out", good],
@@ -155,6 +155,36 @@ def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert cli.main(["doctor", *words]) == 2
         assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_text_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left, right = write(tmp_path, "a.de", ["eins", "zwei"]), write(tmp_path, "a.en", ["one", "two"])
+    for words in (["--clean", str(tmp_path)], ["--report-to", left], ["--picture", right]):
+        assert cli.main(["doctor", "--source", left, "--target", right, *words]) == 2
+        assert "is an input and cannot be the output too" in capsys.readouterr().err.replace("\n", " ")
+    assert Path(left).read_text() == "eins\nzwei\n"
+    assert Path(right).read_text() == "one\ntwo\n"
+
+
+def test_one_file_with_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = bundled_pairs(30, seed=3)
+    tab = write(tmp_path, "a.tsv", ["\t".join(pair) for pair in pairs])
+    records = [json.dumps({"source": source, "target": target}) for source, target in pairs]
+    found = [examine(path, None) for path in (tab, write(tmp_path, "a.jsonl", records))]
+    assert found[0].lines == found[1].lines == (30, 30)
+    assert np.array_equal(found[0].lengths, found[1].lengths)
+    assert cli.main(["doctor", "--source", tab, "--preset", "tiny", "--clean", str(tmp_path / "clean")]) == 0
+    assert (tmp_path / "clean/source.a.tsv").read_text().splitlines()[0] == pairs[0][0]
+    assert cli.main(["doctor", "--source", write(tmp_path, "a.de", ["eins"])]) == 2
+    assert "holds one side only" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_packed_files_that_are_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = gzip.compress("\n".join(source for source, _ in bundled_pairs(300)).encode())
+    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
+    good = write(tmp_path, "good", ["one"] * 300)
+    assert cli.main(["doctor", "--source", str(tmp_path / "cut.gz"), "--target", good]) == 2
+    assert "cut.gz is not a complete gzip file" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_nothing_is_noted_of_nothing() -> None:

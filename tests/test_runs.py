@@ -61,6 +61,31 @@ def test_a_finished_run_and_the_table(model_folder: Path, tmp_path: Path, capsys
     assert (tmp_path / "curves.png").stat().st_size > 5000
 
 
+def test_other_limits_and_a_run_that_begins(tmp_path: Path) -> None:
+    folder = under_way(tmp_path / "one")
+    (folder / "config.yaml").write_text("training:\n  steps: null\n  minutes: 1\n")
+    assert "40.0%  step 40, 0.4 minutes, about 0.6 minutes left" in "\n".join(runs.details(runs.look(folder)))
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"kind": "averaged", "step": 40, "seconds": 24, "loss": 1.4, "bleu": 43.5}\n')
+        stream.write('{"kind": "finished", "step": 40, "seconds": 24, "reason": "all", "chosen": "averaged"}\n')
+    run = runs.look(folder)
+    assert (run.state, run.best) == ("finished", 43.5)
+    assert "average of the last: bleu 43.5, loss 1.400" in "\n".join(runs.details(run))
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "config.yaml").write_text("training:\n  steps: 5\n")
+    assert runs.look(tmp_path / "two").state == "preparing"
+    assert list(runs.details(runs.look(tmp_path / "two"))) == [f"{tmp_path / 'two'}  preparing"]
+
+
+def test_a_slow_run_is_not_taken_for_a_stopped_one(tmp_path: Path) -> None:
+    folder = under_way(tmp_path / "one")
+    lines = (folder / "metrics.jsonl").read_text().replace('"seconds": 24.0', '"seconds": 400.0')
+    (folder / "metrics.jsonl").write_text(lines)
+    a_while_ago = time.time() - 600
+    os.utime(folder / "metrics.jsonl", (a_while_ago, a_while_ago))
+    assert runs.look(folder).state == "running"
+
+
 def test_watching_ends_with_the_run(tmp_path: Path) -> None:
     folder = under_way(tmp_path / "one")
     frames: list[list[str]] = []

@@ -296,6 +296,7 @@ def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> No
 
     gradients = PlainGradients.__new__(PlainGradients)
     monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
+    monkeypatch.setattr(torch, "empty", lambda *given, **named: torch.zeros(1))  # there is no GPU to take it from
     with pytest.raises(
         UserError, match=r"the largest batch \(6 target slots\) does not fit into memory; go on with batch.s"
     ):
@@ -430,6 +431,38 @@ def test_killed_at_every_stage_of_a_checkpoint(tmp_path: Path, stage: str, valid
     run(tmp_path / "killed", settings)
     assert differences(tmp_path / "straight", tmp_path / "killed") == []
     assert not list((tmp_path / "killed").rglob("*.part"))
+
+
+def test_killed_between_two_checkpoints_of_one_step(tmp_path: Path) -> None:
+    """A stop saves a step that is saved again at the end: at no moment is there none of them."""
+    settings = quick_settings(training={"keep": 1})
+    run(tmp_path / "straight", settings)
+    run(tmp_path / "r", quick_settings(training={"keep": 1, "steps": 4}))
+    os.rename(tmp_path / "r/training/step-4", tmp_path / "r/training/step-4.before")
+    report = At(0, lambda: None)
+    run(tmp_path / "r", settings, report)
+    assert "going on from step 4" in report.said
+    assert differences(tmp_path / "straight", tmp_path / "r") == []
+
+
+def test_weights_whose_checkpoint_was_lost_give_way(tmp_path: Path) -> None:
+    """Best weights of a step after the checkpoint: the run may go on otherwise, with another rate, and never be there."""
+    run(tmp_path / "r", quick_settings(training={"steps": 4}))
+    best = (tmp_path / "r/weights/best.safetensors").read_bytes()
+    run(tmp_path / "other", quick_settings(training={"steps": 4, "seed": 5}))
+    other = (tmp_path / "other/weights/best.safetensors").read_bytes()
+    folder.write_folder(tmp_path / "r", dict.fromkeys(["weights/best.safetensors", folder.MODEL], other))
+    run(tmp_path / "r", quick_settings(training={"steps": 4}))
+    assert (tmp_path / "r/weights/best.safetensors").read_bytes() == best != other
+
+
+def test_killed_while_the_vocabulary_is_written(tmp_path: Path) -> None:
+    from transduce.cli import main
+
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/tokenizer.model.part").write_text("half of")
+    quick = "--preset tiny --text.vocabulary 300 --training.steps 2 --training.bleu_lines 0 --training.device cpu"
+    assert main(["train", str(tmp_path / "r"), *quick.split()]) == 0
 
 
 def test_killed_while_writing(tmp_path: Path) -> None:

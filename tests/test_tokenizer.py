@@ -138,3 +138,10 @@ def test_a_vocabulary_the_text_does_not_support() -> None:
         trained("bpe", vocabulary=9)
     with pytest.raises(SettingsError, match="SentencePiece could not learn a vocabulary"):
         trained("bpe", coverage=1e-9, vocabulary=5)
+
+
+def test_a_word_of_a_hundred_thousand_letters_ends_nothing() -> None:
+    """SentencePiece alone would abort the process."""
+    pairs = [*bundled_pairs(100), ("ab" * 50_000, "x")]
+    tokenizers = Tokenizers.train(pairs, TextSettings(tokenizer="bpe", vocabulary=200))
+    assert tokenizers.source.decode(tokenizers.source.encode([pairs[-1][0]])[0]) == pairs[-1][0]

@@ -236,13 +236,50 @@ def test_other_text_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "r", quick_settings(training={"steps": 9}), pairs=140)
 
 
-def test_a_model_without_checkpoint_is_not_written_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", ["training", "training/step-*"])
+def test_a_model_without_checkpoint_is_not_written_over(tmp_path: Path, gone: str) -> None:
     run(tmp_path / "r", quick_settings())
-    shutil.rmtree(tmp_path / "r/training")
+    for path in (tmp_path / "r").glob(gone):
+        shutil.rmtree(path)
+    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
     with pytest.raises(
         ModelError, match="holds a model but no checkpoint to go on from, and training would replace it"
     ):
+        run(tmp_path / "r", quick_settings(text={"vocabulary": 120}))
+    assert before == {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
+
+
+def test_other_validation_text_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "r", quick_settings())
+    other = ListCorpus(bundled_pairs(20, seed=5))
+    with pytest.raises(UserError, match="r was validated on other text, or with other filters, than is given now"):
+        fit(tmp_path / "r", ListCorpus(bundled_pairs(150)), other, quick_settings(training={"steps": 9}))
+
+
+def test_a_validation_does_not_change_the_losses(tmp_path: Path) -> None:
+    """A line of metrics.jsonl is the mean since the line before, whether or not there was a validation in between."""
+    losses = []
+    for every in (100, 4):
+        here = tmp_path / str(every)
+        run(here, quick_settings(training={"steps": 9, "log_every": 3, "validate_every": every}))
+        records = metrics.read(here / "metrics.jsonl")
+        losses.append([(record["step"], record["loss"]) for record in records if record["kind"] == "train"])
+    assert losses[0] == losses[1]
+    assert [step for step, _ in losses[0]] == [3, 6, 9]
+
+
+def test_one_folder_takes_one_training(tmp_path: Path) -> None:
+    with folder.held(tmp_path / "r"), pytest.raises(UserError, match="another process is training in .*r; wait until"):
         run(tmp_path / "r", quick_settings())
+    run(tmp_path / "r", quick_settings())
+
+
+def test_lines_that_a_resumed_run_writes_again_are_forgotten(tmp_path: Path) -> None:
+    written = metrics.Metrics(tmp_path / "metrics.jsonl")
+    for kind, step in (("train", 10), ("valid", 10), ("train", 14), ("valid", 14), ("averaged", 14), ("finished", 14)):
+        written.write(kind, step, 1.0, loss=1.0, rate=0.1)
+    written.forget_after(14, validated=10)
+    assert [(r["kind"], r["step"]) for r in metrics.read(written.path)] == [("train", 10), ("valid", 10), ("train", 14)]
 
 
 def test_a_finished_run_restores_its_model(tmp_path: Path) -> None:
@@ -366,6 +403,7 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, number: int) -> No
 def test_a_second_signal_ends_it_at_once(first: str, second: str) -> None:
     program = f"""
 import os, signal, time
+from transduce.training.signals import requests
 from transduce.training.writer import Writer
 with requests() as noted:
     writer = Writer()

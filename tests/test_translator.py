@@ -201,6 +201,15 @@ def test_shards_are_joined_in_the_order_of_the_lines(
     assert main(["translate", str(model_folder), str(text), "--shard", "3/5", "--json"]) == 0
     assert [json.loads(line)["line"] for line in capsys.readouterr().out.splitlines()] == [3, 8]
 
+    records = [str(tmp_path / f"json.{i}") for i in (1, 2)]
+    for i, record in enumerate(records, 1):
+        assert main(["translate", str(model_folder), str(text), "--shard", f"{i}/2", "--json", "-o", record]) == 0
+    assert main(["merge", *records, "-o", str(tmp_path / "records")]) == 0
+    assert main(["merge", *reversed(records)]) == 2
+    assert "json.2 has line 2 where line 1 should come; give each part once" in capsys.readouterr().err.replace(
+        "\n", " "
+    )
+
     lines = Path(parts[1]).read_text().splitlines()
     Path(parts[1]).write_text("\n".join(lines[:-1]) + "\n")
     before = (tmp_path / "joined").read_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT
@@ -23,14 +23,15 @@ def merge(*parts: str, output: Output = None, like: str | None = None, report: H
     output
         File to write instead of standard output.
     like
-        The text that was translated: then the number of lines must be the same.
+        The text that was translated: then the number of lines must be the same. Without it, lines that are missing at
+        the end of all parts are not noticed.
     """
     from transduce.data.corpus import read_lines
 
     if len(parts) < 2:
         raise SettingsError("name the outputs of all shards, in their order")
     check_files([*parts, *([like] if like else [])], output)
-    counts = [sum(1 for _ in read_lines(part)) for part in parts]
+    counts = [_count(parts, which) for which in range(len(parts))]
     total = sum(counts) if like is None else sum(1 for _ in read_lines(like))
     for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
         expected = len(range(number, total, len(parts)))
@@ -41,3 +42,20 @@ def merge(*parts: str, output: Output = None, like: str | None = None, report: H
             )
     rounds = itertools.zip_longest(*map(read_lines, parts))
     return deliver((line for one in rounds for line in one if line is not None), output, report)
+
+
+def _count(parts: Sequence[str], which: int) -> int:
+    """Lines of a part; where they are JSON, they tell which line they are."""
+    from transduce.data.corpus import read_lines
+
+    count = 0
+    for line in read_lines(parts[which]):
+        number = count * len(parts) + which + 1
+        if line.startswith('{"line": ') and not line.startswith(f'{{"line": {number},'):
+            found = line.removeprefix('{"line": ').partition(",")[0]
+            raise DataError(
+                f"{parts[which]} has line {found} where line {number:,} should come; give each part once, in the order "
+                f"of the shards"
+            )
+        count += 1
+    return count

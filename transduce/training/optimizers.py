@@ -117,11 +117,6 @@ def step(optimizer: torch.optim.Optimizer, bad: Tensor) -> None:
         optimizer.step()
 
 
-def trains_other_weights(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the weights that train are not those that are meant to be used."""
-    return isinstance(optimizer, ScheduleFree)
-
-
 @contextmanager
 def final_weights(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Within, the model holds the weights that are meant to be used, where those differ from the ones that train."""

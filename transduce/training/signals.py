@@ -16,6 +16,7 @@ class Requests:
 
     stop: int = 0  # the signal that asked for the end
     save: bool = False
+    obeyed: bool = False  # torchrun may now tell us to go once more, and need not be heeded
 
 
 @contextmanager
@@ -65,4 +66,4 @@ def requests() -> Iterator[Requests]:
         yield noted
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if noted.obeyed else handler)

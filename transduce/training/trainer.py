@@ -354,6 +354,7 @@ class Trainer:
         if stop:
             self.writer.wait()
             self.processes.gather(None)  # none goes before all is written: torchrun would end the others
+            noted.obeyed = self.processes.count > 1
             run, step = self.run_folder, self.standing.step
             raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", stop)
         return bool(over)
