@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import bundled_pairs
+from conftest import bundled_pairs, quick_settings
 
 from transduce.config import BatchSettings, DataSettings, TextSettings
 from transduce.data import corpus, store
@@ -311,3 +314,46 @@ def test_lay_out() -> None:
     assert rows.tokens.tolist() == [[5, 6, 7], [8, PAD, PAD]]
     assert rows.segments.tolist() == [[1, 1, 2], [1, 0, 0]]
     assert rows.positions.tolist() == [[0, 1, 0], [0, 0, 0]]
+
+
+SLOW = """
+import time
+from pathlib import Path
+from conftest import bundled_pairs, quick_settings
+from transduce.data import store
+from transduce.data.corpus import ListCorpus
+from transduce.text.tokenizer import Tokenizers
+
+settings = quick_settings()
+pairs = bundled_pairs(200)
+tokenizers = Tokenizers.train(pairs, settings.text)
+store.CHUNK, tokenize = 20, store._tokenize
+store._tokenize = lambda *given: (time.sleep(1), tokenize(*given))[1]
+print("ready", flush=True)
+store.build(ListCorpus(pairs), tokenizers, settings.data, Path("cache"))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_workers_end_with_their_parent_and_what_it_left_goes(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{here.parent}:{here}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    until = time.monotonic() + 60
+    workers: list[str] = []
+    while not workers:
+        assert time.monotonic() < until
+        workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    process.kill()
+    process.wait()
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < until, "the workers have outlived their parent"
+        time.sleep(0.1)
+    (left,) = (tmp_path / "cache").glob("*.part")
+    settings, pairs = quick_settings(), bundled_pairs(30)
+    store.build(ListCorpus(pairs), Tokenizers.train(pairs, settings.text), settings.data, tmp_path / "cache")
+    assert not left.exists()

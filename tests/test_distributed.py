@@ -214,12 +214,14 @@ raise SystemExit(cli.main())
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
-@pytest.mark.parametrize("ranks", [(0, 1), (1,)])
-def test_a_stop_waits_until_all_is_written(
-    here: Path, started: list[subprocess.Popen[str]], ranks: tuple[int, ...]
+@pytest.mark.parametrize(("ranks", "restarts"), [((0, 1), 0), ((1,), 2)])
+def test_a_stop_waits_until_all_is_written_and_is_one(
+    here: Path, started: list[subprocess.Popen[str]], ranks: tuple[int, ...], restarts: int
 ) -> None:
+    """torchrun must not take it for a failure after which it starts all again."""
     (here / "slow.py").write_text(SLOW)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "slow.py"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun += ["--max-restarts", str(restarts), "slow.py"]
     words = [*torchrun, "train", "r", *SETTINGS, "--training.steps", "100000", "--training.validate_every", "100000"]
     process = subprocess.Popen(words, cwd=here, env=environment(), stderr=subprocess.PIPE, text=True)
     started.append(process)
@@ -229,6 +231,9 @@ def test_a_stop_waits_until_all_is_written(
     _, told = process.communicate(timeout=60)
     step = int(told.partition("stopped at step ")[2].partition(";")[0].replace(",", ""))
     assert (here / f"r/training/step-{step}/manifest.json").exists()
+    assert (process.returncode == 0) == (restarts > 0)
+    assert told.count("stopped at step") == 1
+    assert "going on from" not in told
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
