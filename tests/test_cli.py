@@ -154,7 +154,13 @@ def test_a_stopped_training_is_saved_and_goes_on(tmp_path: Path, number: int, co
 
 def test_interrupted_translation_ends_quietly(model_folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "transduce", "translate", str(model_folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever these tests were started with
+    )
     assert process.stdin is not None
     process.stdin.write(b"ich schlafe\n")
     process.stdin.flush()
