@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -357,3 +358,17 @@ def test_workers_end_with_their_parent_and_what_it_left_goes(tmp_path: Path) -> 
     settings, pairs = quick_settings(), bundled_pairs(30)
     store.build(ListCorpus(pairs), Tokenizers.train(pairs, settings.text), settings.data, tmp_path / "cache")
     assert not left.exists()
+
+
+def test_other_processes_of_the_caller_are_left_alone(
+    tmp_path: Path, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "CHUNK", 5)
+    mine = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    mine.start()
+    chunks = store._tokenized(ListCorpus(bundled_pairs(60)), store._Work(tokenizers, DataSettings(), None))
+    next(chunks)
+    chunks.close()  # as an error would
+    time.sleep(0.3)
+    assert mine.is_alive()
+    mine.kill()

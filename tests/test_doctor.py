@@ -169,12 +169,12 @@ def test_text_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_one_file_with_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = bundled_pairs(30, seed=3)
     tab = write(tmp_path, "a.tsv", ["\t".join(pair) for pair in pairs])
-    records = [json.dumps({"source": source, "target": target}) for source, target in pairs]
+    records = [json.dumps({"source": source.replace(" ", "\n", 1), "target": target}) for source, target in pairs]
     found = [examine(path, None) for path in (tab, write(tmp_path, "a.jsonl", records))]
     assert found[0].lines == found[1].lines == (30, 30)
     assert np.array_equal(found[0].lengths, found[1].lengths)
     assert cli.main(["doctor", "--source", tab, "--preset", "tiny", "--clean", str(tmp_path / "clean")]) == 0
-    assert (tmp_path / "clean/source.a.tsv").read_text().splitlines()[0] == pairs[0][0]
+    assert (tmp_path / "clean/a.source").read_text().splitlines()[0] == pairs[0][0]
     assert cli.main(["doctor", "--source", write(tmp_path, "a.de", ["eins"])]) == 2
     assert "holds one side only" in capsys.readouterr().err.replace("\n", " ")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 import os
 import signal
@@ -297,11 +299,13 @@ def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> No
 
     gradients = PlainGradients.__new__(PlainGradients)
     monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)
-    monkeypatch.setattr(torch, "empty", lambda *given, **named: torch.zeros(1))  # there is no GPU to take it from
+    taken: list[int] = []  # there is no GPU to take it from
+    monkeypatch.setattr(torch, "empty", lambda size, **named: taken.append(size))
     with pytest.raises(
         UserError, match=r"the largest batch \(6 target slots\) does not fit into memory; go on with batch.s"
     ):
-        InParts(gradients, 3, "cuda", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
+        InParts(gradients, 3, "cuda", Report()).try_first(Batch, 123)  # type: ignore[arg-type]
+    assert taken == [123]
     InParts(gradients, 3, "cpu", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
 
 
@@ -458,6 +462,37 @@ def test_weights_whose_checkpoint_was_lost_give_way(tmp_path: Path) -> None:
     folder.write_folder(tmp_path / "r", dict.fromkeys(["weights/best.safetensors", folder.MODEL], other))
     run(tmp_path / "r", quick_settings(training={"steps": 4}))
     assert (tmp_path / "r/weights/best.safetensors").read_bytes() == best != other
+
+    # Killed between the renames of one writing: the weights are there already, the manifest speaks of those before.
+    manifest = tmp_path / "r/manifest.json"
+    manifest.write_text(
+        manifest.read_text().replace(hashlib.sha256(best).hexdigest(), hashlib.sha256(other).hexdigest())
+    )
+    run(tmp_path / "r", quick_settings(training={"steps": 4}))
+    folder.verify(tmp_path / "r", ["weights/best.safetensors", folder.MODEL])
+
+
+def test_a_checkpoint_that_does_not_say_what_it_was_validated_on(tmp_path: Path) -> None:
+    """Of an older version."""
+    here = tmp_path / "r"
+    run(here, quick_settings(training={"steps": 4}))
+    standing = json.loads((here / "training/step-4/standing.json").read_text())
+    del standing["valid_data"]
+    folder.write_folder(here / "training/step-4", {"standing.json": json.dumps(standing).encode()})
+    assert run(here, quick_settings(training={"steps": 6})).step == 6
+
+
+def test_a_stop_in_the_last_validation_is_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    validate = Trainer.validate
+
+    def interrupted(self: Trainer):  # type: ignore[no-untyped-def]
+        if self.standing.step == 8:
+            send(signal.SIGTERM)()
+        return validate(self)
+
+    monkeypatch.setattr(Trainer, "validate", interrupted)
+    with pytest.raises(Stopped, match="stopped at step 8"):
+        run(tmp_path / "r", quick_settings(training={"steps": 8, "validate_every": 4}))
 
 
 def test_killed_while_the_vocabulary_is_written(tmp_path: Path) -> None:

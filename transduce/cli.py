@@ -59,7 +59,7 @@ def _example(function: Callable[..., Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and give its exit code: 0 done, 1 our failure, 2 wrong input, 130 and 143 stopped."""
+    """Run one command and give its exit code: 0 done, 1 our failure, 2 wrong input, 128 + signal stopped."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says

@@ -39,8 +39,6 @@ class UserError(TransduceError):
 class SettingsError(UserError):
     """A setting is unknown, of the wrong type, or contradicts another."""
 
-    speakers = 1
-
 
 class DataError(UserError):
     """Text files that cannot be used as they are."""

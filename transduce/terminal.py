@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -17,9 +19,25 @@ from transduce.report import Progress, Report
 EVERY = 15.0  # seconds between lines when nobody watches a terminal
 
 
+class _Unbroken:
+    """Standard error; when nobody is there any more (a terminal was closed), what is said is lost, and no error."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
 class Terminal(Report):
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(file=cast(IO[str], _Unbroken()), highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False)

@@ -155,7 +155,8 @@ def _raw_sides(source: str, target: str | None) -> Iterator[tuple[str | None, st
         return
     for number, line in enumerate(_raw_lines(source), 1):
         try:
-            yield corpus.pair(line)
+            left, right = (" ".join(side.splitlines()) for side in corpus.pair(line))  # JSON may hold line breaks
+            yield left, right
         except ValueError as error:
             raise DataError(f"{source}, line {number}: {error}") from error
 

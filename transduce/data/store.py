@@ -255,6 +255,7 @@ def _tokenized(corpus: Corpus, work: _Work) -> Iterator[_Chunk]:
     # fork, where there is one, does not run the user's script again; workers touch neither torch nor a GPU
     start = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     given = (work.tokenizers.files(), work.tokenizers.settings, work.settings, work.sampling)
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, start, _start_worker, given) as pool:
         pending: list[Future[_Chunk]] = []
         try:
@@ -270,7 +271,7 @@ def _tokenized(corpus: Corpus, work: _Work) -> Iterator[_Chunk]:
                 "more of it"
             ) from error
         except BaseException:  # Ctrl-C, say: nobody waits for what they still have to do
-            for worker in multiprocessing.active_children():
+            for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
             raise
 

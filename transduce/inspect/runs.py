@@ -96,10 +96,10 @@ def look(folder: Path) -> Run:
 
 def _state(folder: Path, records: list[dict[str, Any]]) -> str:
     """By its last words, and by how long ago they were said: runs speak at their own pace."""
-    if any(record["kind"] in ("finished", "averaged") for record in records):
+    if any(record["kind"] == "finished" for record in records):
         return "finished"
     if not records:
-        newest = max((path.stat().st_mtime for path in folder.rglob("*") if path.exists()), default=0.0)
+        newest = max(path.stat().st_mtime for path in (folder, folder / "data") if path.exists())
         return "preparing" if time.time() - newest < PREPARING else "stopped"
     times = [record["seconds"] for record in records[-20:]]
     pause = max((b - a for a, b in itertools.pairwise(times)), default=0.0)

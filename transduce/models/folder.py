@@ -217,6 +217,12 @@ def verify(folder: Path, names: Iterable[str]) -> None:
         raise ModelError(f"{folder} is damaged: {', '.join(wrong)}; copy the folder again or train anew")
 
 
+def is_up_to_date(folder: Path, name: str, origin: Path) -> bool:
+    """Whether this file of a folder is a copy of another, by the manifest and in truth."""
+    content = _sha256(origin)
+    return (folder / name).exists() and manifest(folder).get(name) == content == _sha256(folder / name)
+
+
 def _sha256(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
         told = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
         raise SettingsError(
             f"{run} was started with {told}; leave that out, or choose another run folder (what may change: how long "
-            f"it trains, what is logged, validated and kept, the learning rate, clipping, weight decay, precision, "
-            f"batch.split, device and search)"
+            f"it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
+            f"decay, precision, batch.split, device and search)"
         )
 
 
@@ -83,7 +84,7 @@ def _is_empty(folder: Path) -> bool:
 
 def started(run: Path) -> bool:
     """Whether there is something to go on with; before that, every setting may still change."""
-    return any(not path.name.endswith(".part") for path in (run / "training").glob("step-*"))
+    return any(re.fullmatch(r"step-\d+(\.before)?", path.name) for path in (run / "training").glob("step-*"))
 
 
 def config_file(settings: Settings) -> dict[str, bytes]:

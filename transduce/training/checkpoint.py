@@ -45,7 +45,7 @@ from transduce.training.validation import Validation
 FILES = (MODEL, "optimizer.safetensors", "random.safetensors", "standing.json")
 AVERAGE = "average.safetensors"
 BEFORE = ".before"  # a checkpoint that is being replaced by one of the same step
-NAME = re.compile(rf"step-\d+(\.safetensors|\{BEFORE})?")
+NAME = re.compile(rf"step-\d+(\.safetensors|{re.escape(BEFORE)})?")
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Standing:
     target_tokens: int = 0
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
-    valid_data: str = ""  # and that is validated on
+    valid_data: str | None = None  # and that is validated on; "": there is none; none: an older version did not say
     layout: str = "buckets"  # of its batches, by which `batch` counts
     batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
     validated: int = 0  # the step of the last validation

@@ -123,10 +123,6 @@ def _is_ours(record: dict) -> bool:
     others = {name: value for name, value in record.items() if name not in ("kind", "reason", "chosen", "lines")}
     return (
         isinstance(record.get("kind"), str)
-        and all(_is_number(record.get(name)) for name in needed)
-        and all(value is None or _is_number(value) for value in others.values())
+        and all(isinstance(record.get(name), int | float) and -1e18 < record[name] < 1e18 for name in needed)
+        and all(value is None or isinstance(value, int | float) for value in others.values())
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and -1e18 < value < 1e18  # also not NaN

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
+
 
 class Requests:
     """What signals have asked for."""
@@ -41,7 +43,7 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def requests() -> Iterator[Requests]:
-    """Within, the first SIGINT or SIGTERM is only noted, so that a step can be finished and saved."""
+    """Within, the first signal to stop is only noted, so that a step can be finished and saved."""
     noted = Requests()
     if threading.current_thread() is not threading.main_thread():
         yield noted  # Python delivers signals to the main thread only
@@ -49,15 +51,15 @@ def requests() -> Iterator[Requests]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         noted.stop = number
-        for again in stops:
-            signal.signal(again, _end_at_once)
+        for again in stops:  # a terminal that closes may say so twice, and insists on nothing
+            signal.signal(again, signal.SIG_IGN if again == HANG_UP else _end_at_once)
 
     def save(number: int, frame: FrameType | None) -> None:
         noted.save = True
 
     stops = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which nohup sets
-        stops.append(signal.SIGHUP)
+    if HANG_UP is not None and signal.getsignal(HANG_UP) != signal.SIG_IGN:  # which nohup sets
+        stops.append(HANG_UP)
     handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = dict.fromkeys(stops, stop)
     if hasattr(signal, "SIGUSR1"):
         handlers[signal.SIGUSR1] = save

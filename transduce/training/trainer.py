@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce.config import Settings
 from transduce.data.batches import Batch, Batches
 from transduce.errors import DataError, Stopped, UserError
-from transduce.models.folder import MODEL, restore, tensor_bytes, weights_of, write_folder
+from transduce.models.folder import MODEL, is_up_to_date, restore, tensor_bytes, weights_of, write_folder
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.device import memory_in_use
 from transduce.report import SILENT, Progress, Report
@@ -131,8 +131,7 @@ class Trainer:
                         return self._pause()
                 if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
-                    self._is_to_pause(noted)
-                return self._conclude(reason)
+                return self._pause() if self._is_to_pause(noted) else self._conclude(reason)
             finally:
                 self.writer.wait()
 
@@ -200,7 +199,7 @@ class Trainer:
                 ("trained", self.standing.data, given.data),
                 ("validated", self.standing.valid_data, given.valid_data),
             ):
-                if one != two:
+                if one is not None and one != two:
                     raise DataError(
                         f"{self.run_folder} was {did} on other text, or with other filters, than is given now; "
                         f"give the same, or choose another run folder"
@@ -298,14 +297,12 @@ class Trainer:
     def _make_up_for_weights(self) -> None:
         """A run that ended between a checkpoint and the weights to be used, or after weights whose checkpoint is not
         the one to go on from: those in use become those that the checkpoint speaks of."""
-        best, folder = self.standing.best_steps(), self.run_folder / "weights"
-        used = folder / ("best.safetensors" if best else "last.safetensors")
+        best = self.standing.best_steps()
+        used = "weights/best.safetensors" if best else "weights/last.safetensors"
         step = best[0] if best else self.standing.validated
         kept = checkpoint.kept_weights(self.run_folder / "training").get(step)
-        if kept is not None and is_whole(kept):
-            content = kept.read_bytes()
-            if not used.exists() or used.read_bytes() != content:
-                write_folder(self.run_folder, dict.fromkeys([f"weights/{used.name}", MODEL], content))
+        if kept is not None and is_whole(kept) and not is_up_to_date(self.run_folder, used, kept):
+            write_folder(self.run_folder, dict.fromkeys([used, MODEL], kept.read_bytes()))
 
     def _best(self) -> Validation | None:
         at = self.standing
