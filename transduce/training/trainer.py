@@ -131,7 +131,8 @@ class Trainer:
                         return self._pause()
                 if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
-                return self._pause() if self._is_to_pause(noted) else self._conclude(reason)
+                self._is_to_pause(noted)  # ends here if it is to stop; if only the time is over, what is left is little
+                return self._conclude(reason)
             finally:
                 self.writer.wait()
 
