@@ -58,6 +58,9 @@ def _example(function: Callable[..., Any]) -> str:
     return next(line.strip().removeprefix("Example: ") for line in lines if line.strip().startswith("Example: "))
 
 
+NO_MEMORY = ("DefaultCPUAllocator", "out of memory")  # as PyTorch says it, on a CPU and on a GPU
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and give its exit code: 0 done, 1 our failure, 2 wrong input, 128 + signal stopped."""
     for stream in (sys.stdout, sys.stderr):
@@ -94,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "DefaultCPUAllocator" not in str(error):
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
             raise
         return _complain(terminal, "out of memory; take a smaller model, smaller batches or shorter text", 2)
     except KeyboardInterrupt:

@@ -178,12 +178,13 @@ def _try_updates(settings: Settings) -> tuple[int, str, float]:
 
 def _clean_files(source: str, target: str | None, folder: Path) -> list[Path]:
     """Of the copy: source, target, and what was left out."""
-    names = [Path(path).name.removesuffix(".gz") for path in (source, target or Path(source).stem)]
-    if target is None:  # which are plain lines then
-        stem = Path(names[0]).stem
+    if target is None:  # the copy is plain lines, whatever the file was
+        stem = Path(source.removesuffix(".gz")).stem
         names = [f"{stem}.source", f"{stem}.target"]
-    if names[0] == names[1]:
-        names = [f"source.{names[0]}", f"target.{names[1]}"]
+    else:
+        names = [Path(path).name.removesuffix(".gz") for path in (source, target)]
+        if names[0] == names[1]:
+            names = [f"source.{names[0]}", f"target.{names[1]}"]
     return [folder / name for name in (*names, "dropped.tsv")]
 
 

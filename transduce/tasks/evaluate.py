@@ -78,19 +78,36 @@ def evaluate(
     tokenize, lowercase = tokenize or stored.training.bleu_tokenizer, stored.text.lowercase
     scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
     ours = translations(model, weights)
-    result: dict[str, Any] = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs)}
-    if labels:
-        accuracy, f1 = scores.exact_match(ours, references), scores.macro_f1(ours, references)
-        result["scores"] = {"accuracy": round(accuracy, 4), "macro_f1": round(f1, 4)}
-        if against is not None:
-            accuracies = scores.compare_labels(ours, translations(against, None), references)
-            result["against"] = {"other": str(against), "accuracy": accuracies}
-        return result
-    result["scores"] = {
-        name: asdict(scored) for name, scored in scores.evaluate(ours, references, tokenize, lowercase).items()
-    }
-    result["exact_match"] = round(scores.exact_match(ours, references), 4)
-    if against is not None:
-        compared = scores.compare(ours, translations(against, None), references, tokenize, samples, lowercase)
-        result["against"] = {"other": str(against), "samples": samples, **compared}
-    return result
+    theirs = None if against is None else translations(against, None)
+    found = (
+        _scores_of_labels(ours, theirs, references)
+        if labels
+        else _scores_of_text(ours, theirs, references, tokenize, samples, lowercase)
+    )
+    if "against" in found:
+        found["against"] = {"other": str(against), **found["against"]}
+    return {"model": str(model), "source": source, "reference": reference, "lines": len(pairs), **found}
+
+
+def _scores_of_labels(ours: list[str], theirs: list[str] | None, references: list[str]) -> dict[str, Any]:
+    from transduce import evaluate as scores
+
+    accuracy, f1 = scores.exact_match(ours, references), scores.macro_f1(ours, references)
+    found: dict[str, Any] = {"scores": {"accuracy": round(accuracy, 4), "macro_f1": round(f1, 4)}}
+    if theirs is not None:
+        found["against"] = {"accuracy": scores.compare_labels(ours, theirs, references)}
+    return found
+
+
+def _scores_of_text(
+    ours: list[str], theirs: list[str] | None, references: list[str], tokenize: str, samples: int, lowercase: bool
+) -> dict[str, Any]:
+    from transduce import evaluate as scores
+
+    scored = scores.evaluate(ours, references, tokenize, lowercase)
+    found: dict[str, Any] = {"scores": {name: asdict(one) for name, one in scored.items()}}
+    found["exact_match"] = round(scores.exact_match(ours, references), 4)
+    if theirs is not None:
+        compared = scores.compare(ours, theirs, references, tokenize, samples, lowercase)
+        found["against"] = {"samples": samples, **compared}
+    return found

@@ -84,6 +84,7 @@ def _is_empty(folder: Path) -> bool:
 
 def started(run: Path) -> bool:
     """Whether there is something to go on with; before that, every setting may still change."""
+    # The names are those of training/checkpoint.py, which would load torch for a question about settings.
     return any(re.fullmatch(r"step-\d+(\.before)?", path.name) for path in (run / "training").glob("step-*"))
 
 
