@@ -6,7 +6,7 @@ WORKERS ?= 2
 
 .PHONY: demo test chaos lint docs clean
 
-demo: .venv/ready
+demo: .venv/ready-plots
 	$(BIN)/transduce demo
 
 test: .venv/ready-test

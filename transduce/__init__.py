@@ -40,12 +40,14 @@ def train(
     With task="classify" the second of each pair is the label of the first.
     """
     from transduce.data.corpus import ListCorpus
-    from transduce.tasks.resolve import resolve
-    from transduce.tasks.train import fit
+    from transduce.inspect.curve import curve_at_the_end
     from transduce.terminal import Terminal
+    from transduce.training.resolve import resolve
+    from transduce.training.setup import fit
 
-    run = Path(run)
+    run, report = Path(run), report or Terminal()
     resolved = resolve(run, preset, None, settings, task)
     validation = None if valid_pairs is None else ListCorpus(valid_pairs)
-    fit(run, ListCorpus(pairs), validation, resolved, report or Terminal())
+    with curve_at_the_end(run, report):
+        fit(run, ListCorpus(pairs), validation, resolved, report)
     return load(run, resolved.training.device)

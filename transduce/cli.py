@@ -1,9 +1,8 @@
-"""The command table. Only this file prints, parses or exits; a command is a function in tasks/."""
+"""The command table. Only this file prints, parses or exits; a command is a function in commands/."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -13,20 +12,21 @@ from typing import Any
 import cyclopts
 
 import transduce
+from transduce.commands.average import average
+from transduce.commands.bench import bench
+from transduce.commands.demo import demo
+from transduce.commands.doctor import doctor
+from transduce.commands.evaluate import evaluate
+from transduce.commands.inspect import inspect
+from transduce.commands.lookup import corpus, presets, settings
+from transduce.commands.merge import merge
+from transduce.commands.plot import PLOTS
+from transduce.commands.train import train
+from transduce.commands.translate import score, translate
+from transduce.commands.watch import runs, watch
 from transduce.errors import Stopped, TransduceError, UserError
+from transduce.files import strict_json
 from transduce.report import SILENT
-from transduce.tasks.average import average
-from transduce.tasks.bench import bench
-from transduce.tasks.demo import demo
-from transduce.tasks.doctor import doctor
-from transduce.tasks.evaluate import evaluate
-from transduce.tasks.inspect import inspect
-from transduce.tasks.lookup import corpus, presets, settings
-from transduce.tasks.merge import merge
-from transduce.tasks.plot import PLOTS
-from transduce.tasks.train import train
-from transduce.tasks.translate import score, translate
-from transduce.tasks.watch import runs, watch
 from transduce.terminal import Terminal
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
@@ -40,7 +40,8 @@ def make_app() -> cyclopts.App:
         name="transduce",
         version=transduce.__version__,
         help="Sequence transduction you can read, train, look into and ship.",
-        help_epilogue="Examples:\n" + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *PLOTS.values())),
+        help_epilogue="Every command takes --debug: show where an unexpected error came from.\n\nExamples:\n"
+        + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *PLOTS.values())),
         help_format="plaintext",
     )
     for place, function in enumerate(COMMANDS):
@@ -68,40 +69,49 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # whatever the locale says
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (closed by whoever started us)
     terminal = Terminal()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
     try:
-        words, settings = split_settings(sys.argv[1:] if arguments is None else arguments)
-        command, bound, ignored = make_app().parse_args(words, exit_on_error=False, print_error=False)
-        if "report" in ignored:
-            bound.arguments["report"] = terminal if _rank() == 0 else SILENT
-        if "settings" in ignored:
-            bound.arguments["settings"] = settings
-        elif settings:
-            name = next(f"{section}.{key}" for section, keys in settings.items() for key in keys)
-            raise UserError(f"--{name} is a setting of training; this command has its own flags, see --help")
-        show(command(*bound.args, **bound.kwargs))
-        sys.stdout.flush()
+        run([word for word in words if word != "--debug"], terminal)
         return 0
     except cyclopts.CycloptsError as error:
-        return _complain(terminal, f"{error} See: transduce --help", 2, speakers=1)
+        return _complain(terminal, f"{error} See: transduce --help", 2, error)
     except Stopped as stopped:
-        code = 0 if _would_be_started_again() else 128 + stopped.signal
-        return _complain(terminal, str(stopped), code, stopped.speakers)
-    except UserError as error:
-        return _complain(terminal, str(error), 2, error.speakers)
+        return _complain(terminal, str(stopped), 0 if _would_be_started_again() else 128 + stopped.signal, stopped)
     except TransduceError as error:
-        return _complain(terminal, str(error), 1, error.speakers)
+        return _complain(terminal, str(error), 2 if isinstance(error, UserError) else 1, error)
     except BrokenPipeError:
         # The reader has left (| head). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in NO_MEMORY):
-            raise
-        return _complain(terminal, "out of memory; take a smaller model, smaller batches or shorter text", 2)
     except KeyboardInterrupt:
         return _complain(terminal, "interrupted", 128 + signal.SIGINT)
+    except Exception as error:
+        if debug:
+            raise
+        if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+            return _complain(terminal, "out of memory; take a smaller model, smaller batches or shorter text", 2)
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+        return _complain(
+            terminal, f"this should not have happened ({reason}); --debug shows where, please report it", 1
+        )
+
+
+def run(words: list[str], terminal: Terminal) -> None:
+    """Parse a command line, call its command and show the result."""
+    words, settings = split_settings(words)
+    command, bound, ignored = make_app().parse_args(words, exit_on_error=False, print_error=False)
+    if "report" in ignored:
+        bound.arguments["report"] = terminal if _rank() == 0 else SILENT
+    if "settings" in ignored:
+        bound.arguments["settings"] = settings
+    elif settings:
+        name = next(f"{section}.{key}" for section, keys in settings.items() for key in keys)
+        raise UserError(f"--{name} is a setting of training; this command has its own flags, see --help")
+    show(command(*bound.args, **bound.kwargs))
+    sys.stdout.flush()
 
 
 def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -131,21 +141,25 @@ def show(result: Any) -> None:
             if at_terminal:
                 sys.stdout.flush()
     elif result is not None:
-        sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(strict_json.dumps(result, indent=2) + "\n")
 
 
-def _complain(terminal: Terminal, message: str, code: int, speakers: int | None = None) -> int:
-    """Give the code, and say why; where many processes have the same to say, only the first `speakers` do."""
+def _complain(terminal: Terminal, message: str, code: int, error: Exception | None = None) -> int:
+    """Give the code, and say why. Where many processes have the same to say, one does: whoever knows of the others
+    has found out (training/distributed.py), and before that, the first of each machine."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    if speakers is None or _rank() < speakers:
+    is_repeated = getattr(error, "is_repeated", None)
+    if is_repeated is None and error is not None:
+        is_repeated = _rank("LOCAL_RANK") > 0
+    if not is_repeated:
         terminal.console.print(f"transduce: {message}", markup=False)
     return code
 
 
-def _rank() -> int:
-    """Of this process among those that torchrun has started; 0 without it."""
-    return int(os.environ.get("RANK", "0")) if "TORCHELASTIC_RUN_ID" in os.environ else 0
+def _rank(name: str = "RANK") -> int:
+    """The number of this process among those that torchrun has started, in all or on this machine; 0 without it."""
+    return int(os.environ.get(name, "0")) if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
 
 def _would_be_started_again() -> bool:

@@ -19,13 +19,11 @@ from collections.abc import Iterable
 class TransduceError(Exception):
     """Base of all errors raised on purpose."""
 
-    speakers: int | None = None  # of many processes that all raise it, how many say so; none: all
+    is_repeated: bool | None = None  # whether another process of the run says the same; none: nobody has asked
 
 
 class Stopped(TransduceError):
     """Ended by a signal after saving."""
-
-    speakers = 1
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)

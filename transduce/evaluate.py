@@ -65,11 +65,11 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     return sum(h == r for h, r in zip(hypotheses, references, strict=True)) / len(references)
 
 
-def macro_f1(found: Sequence[str], references: Sequence[str]) -> float:
+def macro_f1(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """The mean over labels of 2 · right / (said + true), each label counting the same however rare it is."""
-    _check(found, references)
-    said, true = Counter(found), Counter(references)
-    right = Counter(f for f, r in zip(found, references, strict=True) if f == r)
+    _check(hypotheses, references)
+    said, true = Counter(hypotheses), Counter(references)
+    right = Counter(h for h, r in zip(hypotheses, references, strict=True) if h == r)
     labels = said.keys() | true.keys()
     return sum(2 * right[label] / (said[label] + true[label]) for label in labels) / len(labels)
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from transduce.decoding.translator import Translator
 from transduce.inspect.trace import trace
+from transduce.models.load import load
+from transduce.nn.device import prepare_device
 
 if TYPE_CHECKING:
     from transduce.inspect.trace import Trace
 
 
 class Model(Translator):
-    """A translator that can also say why."""
+    """A translator that comes from a folder and can also say why."""
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto", weights: str | None = None, **search: object) -> Self:
+        """From a model folder; `search` changes its search settings: load("runs/demo", beam=1)."""
+        device = prepare_device(device)
+        return cls(*load(path, device, weights), device).with_search(**search)
 
     def trace(self, text: str, target: str | None = None) -> Trace:
         """Every attention weight for `text` and its translation (or `target`, if given), as named arrays."""

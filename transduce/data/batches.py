@@ -1,8 +1,4 @@
-"""From a store to batches: rows with segment ids, in an order that (seed, epoch) decides alone.
-
-Two layouts. `buckets`: one sentence a row, among sentences of about its length. `packed`: several sentences a row,
-put by first fit into rows of one fixed shape; a row holds the same sentences on both sides.
-"""
+"""From a store to batches: rows with segment ids, laid out by a plan (plan.py)."""
 
 from __future__ import annotations
 
@@ -13,19 +9,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from transduce.config import BatchSettings
 from transduce.data.layout import Sentences, sentences, shifted, with_end
+from transduce.data.plan import Plan, Slots, bucketed, packed
 from transduce.data.store import Store
 from transduce.errors import DataError
 from transduce.nn.rows import Rows
-
-POOL = 100  # a bucket pool holds about this many batches: long enough to sort, short enough to stay random
+from transduce.settings.sections import BatchSettings
 
 ROW, ROW_STEP = 128, 64  # slots of a packed row unless set; made longer by so many for longer sentences
-OPEN = 16  # rows of a packed batch that are being filled
 TOGETHER = 16  # packed batches that are assembled in one go
-
-Plan = np.ndarray  # (sentences, 2) of one batch: place in the store, row
 
 
 class Batch(NamedTuple):
@@ -97,16 +89,17 @@ class Batches:
         self._resident = (
             [torch.from_numpy(side.ids.astype(np.int32)).to(device) for side in store.sides] if resident else None
         )
-        # + 1: the source ends with END, the target begins with BEGIN
-        self.source_slots = store.source.lengths + 1
-        self.target_slots = store.target.lengths + 1
-        longest = int(max(self.source_slots.max(initial=0), self.target_slots.max(initial=0)))
+        self.slots = Slots(store.source.lengths + 1, store.target.lengths + 1)  # + 1: END, and BEGIN
         self.packed = settings.layout == "packed"
-        self.row = settings.row or max(ROW, -(-longest // ROW_STEP) * ROW_STEP)
+        self.row = settings.row or max(ROW, -(-self.slots.longest // ROW_STEP) * ROW_STEP)
+        self._refuse_what_does_not_fit()
+
+    def _refuse_what_does_not_fit(self) -> None:
         limit, name = (self.row, "row") if self.packed else (self.budget, "tokens")
-        if longest > limit:
+        if self.slots.longest > limit:
             raise DataError(
-                f"a sentence of {longest} tokens does not fit: raise batch.{name}={limit} or lower data.max_tokens"
+                f"a sentence of {self.slots.longest} tokens does not fit: raise batch.{name}={limit} or lower "
+                f"data.max_tokens"
             )
         if self.packed and self.row > self.budget:
             raise DataError(
@@ -123,8 +116,8 @@ class Batches:
         rng = np.random.default_rng([self.seed, epoch])
         order = self.store.places(rng.permutation(len(self.store)), epoch).astype(np.int32)
         if self.packed:
-            return list(self._first_fit(order))
-        batches = [batch for pool in self._pools(order) for batch in self._by_length(pool)]
+            return list(packed(order, self.slots, self.budget // self.row, self.row))
+        batches = bucketed(order, self.slots, self.budget)
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def epoch(self, epoch: int, skip: int = 0) -> Iterator[Batch]:
@@ -139,7 +132,7 @@ class Batches:
     def fill(self, epoch: int) -> Fill:
         tokens = slots = 0
         for plan in self.plan(epoch):
-            tokens += int(self.source_slots[plan[:, 0]].sum() + self.target_slots[plan[:, 0]].sum())
+            tokens += int(self.slots.source[plan[:, 0]].sum() + self.slots.target[plan[:, 0]].sum())
             slots += self._slots(plan)
         return Fill(tokens, slots)
 
@@ -148,7 +141,7 @@ class Batches:
         height, width = self._shape(plan)
         if width is not None:
             return 2 * height * width
-        return height * int(self.source_slots[plan[:, 0]].max() + self.target_slots[plan[:, 0]].max())
+        return height * int(self.slots.source[plan[:, 0]].max() + self.slots.target[plan[:, 0]].max())
 
     def largest(self, epoch: int) -> Batch:
         """The batch of an epoch with the most slots."""
@@ -171,58 +164,11 @@ class Batches:
         mine = row // height == rank
         return np.column_stack([pairs[mine], row[mine] - rank * height]), height
 
-    def _pools(self, order: np.ndarray) -> Iterator[np.ndarray]:
-        mean = (self.source_slots.mean() + self.target_slots.mean()) / 2
-        size = max(1, int(POOL * self.budget / mean))
-        return (order[i : i + size] for i in range(0, len(order), size))
-
-    def _by_length(self, pool: np.ndarray) -> Iterator[Plan]:
-        """Sorted by length and cut where rows x longest side would pass the budget."""
-        source, target = self.source_slots[pool], self.target_slots[pool]
-        pool = pool[np.lexsort((source, np.maximum(source, target)))]
-        longest = np.maximum(self.source_slots[pool], self.target_slots[pool])
-        begin = 0
-        while begin < len(pool):
-            most = self.budget // longest[begin]
-            slots = longest[begin : begin + most] * np.arange(1, len(longest[begin : begin + most]) + 1)
-            rows = int(np.count_nonzero(slots <= self.budget))
-            yield np.column_stack([pool[begin : begin + rows], np.arange(rows, dtype=np.int32)])
-            begin += rows
-
-    def _first_fit(self, order: np.ndarray) -> Iterator[Plan]:
-        """Each sentence into the first open row with room on both sides; a batch ends when its rows are used up.
-
-        At most OPEN rows are open: then the fullest is closed, which hardly costs room and saves most of the looking.
-        """
-        height, width = self.budget // self.row, self.row
-        lengths = self.source_slots[order].tolist(), self.target_slots[order].tolist()
-        plan: list[tuple[int, int]] = []
-        rows: list[list[int]] = []  # open ones: room for source, room for target, number
-        opened = 0
-        for pair, source, target in zip(order.tolist(), *lengths, strict=True):
-            for row in rows:
-                if row[0] >= source and row[1] >= target:
-                    break
-            else:
-                if opened == height:
-                    yield _by_row(plan)
-                    plan, rows, opened = [], [], 0
-                elif len(rows) == OPEN:
-                    rows.remove(min(rows))
-                row = [width, width, opened]
-                rows.append(row)
-                opened += 1
-            row[0] -= source
-            row[1] -= target
-            plan.append((pair, row[2]))
-        if plan:
-            yield _by_row(plan)
-
     def assemble(self, plan: Plan) -> Batch:
         """Tensors of a plan: the rows of it that are ours."""
         mine, height = self._mine(plan)
         batch = self._lay(mine, height, self._shape(plan)[1])
-        return batch._replace(pairs=plan[:, 0], tokens=int(self.target_slots[plan[:, 0]].sum()))
+        return batch._replace(pairs=plan[:, 0], tokens=int(self.slots.target[plan[:, 0]].sum()))
 
     def _lay(self, plan: Plan, height: int, width: int | None) -> Batch:
         pairs, row = plan[:, 0], plan[:, 1].astype(np.int64)
@@ -246,7 +192,7 @@ class Batches:
         tall = self._lay(np.concatenate(raised), height * len(plans), width)
         for i, plan in enumerate(plans):
             rows = tall.rows(slice(i * height, (i + 1) * height))
-            yield rows._replace(pairs=plan[:, 0], tokens=int(self.target_slots[plan[:, 0]].sum()))
+            yield rows._replace(pairs=plan[:, 0], tokens=int(self.slots.target[plan[:, 0]].sum()))
 
     def _take(self, side: int, pairs: np.ndarray) -> Sentences:
         """The sentences of these pairs, from the GPU or from the memory map."""
@@ -254,14 +200,10 @@ class Batches:
         begins, lengths = text.begins[pairs], text.lengths[pairs].astype(np.int64)
         if self._resident is not None:
             return Sentences(self._resident[side], begins, lengths)
-        found = sentences([text.ids[b : b + n] for b, n in zip(begins.tolist(), lengths.tolist(), strict=True)])
+        ends = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
+        taken = sentences([text.ids[begin:end] for begin, end in ends])
         self.store.release()
-        return found
-
-
-def _by_row(plan: list[tuple[int, int]]) -> Plan:
-    found = np.array(plan, np.int32)
-    return found[np.argsort(found[:, 1], kind="stable")]
+        return taken
 
 
 def _has_room(device: str, store: Store) -> bool:

@@ -1,30 +1,27 @@
-"""Reading parallel text: two files, one .tsv or one .jsonl, each also .gz; one line at a time.
-
-A line ends at a line feed and nowhere else, so that line numbers are those of every other tool.
-"""
+"""Parallel text: two files, one .tsv or one .jsonl, each also .gz; or pairs in memory. A pair carries its line number."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from transduce.data.lines import read_lines
 from transduce.errors import DataError
-from transduce.text.tokenizer import normalise
-
-BOM = "\ufeff"
+from transduce.files import strict_json
 
 
 class Pair(NamedTuple):
+    """A sentence and its translation, or a text and its label."""
+
     source: str
     target: str
+    line: int = 0  # in its corpus, from 1
 
 
 class Corpus(Protocol):
@@ -35,46 +32,7 @@ class Corpus(Protocol):
         """What messages call it."""
 
     def __iter__(self) -> Iterator[Pair]:
-        """The pairs, text as it was written."""
-
-
-def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of UTF-8 text without their ends; a byte-order mark at the start is dropped."""
-    for number, line in enumerate(stream, 1):
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name}, line {number}: not valid UTF-8 (byte {error.start + 1} of the line); "
-                f"convert the file, for example with: iconv -f latin1 -t utf-8"
-            ) from error
-        if number == 1:
-            text = text.removeprefix(BOM)
-        yield text.removesuffix("\n").removesuffix("\r")
-
-
-def open_bytes(path: str | Path) -> BinaryIO:
-    """The file's bytes, unpacked when it ends in .gz."""
-    path = Path(path)
-    try:
-        if path.is_dir():
-            raise DataError(f"{path} is a folder, not a text file")
-        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-
-
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a text file, one at a time."""
-    with open_bytes(path) as stream:
-        try:
-            yield from decode_lines(stream, str(path))
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path} is not a complete gzip file: {error}") from error
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror}") from error
+        """The pairs, text as it was written, lines counted from 1 without a gap."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +43,7 @@ class ListCorpus:
     name: str = "the given pairs"
 
     def __iter__(self) -> Iterator[Pair]:
-        return (Pair(source, target) for source, target in self.pairs)
+        return (Pair(source, target, line) for line, (source, target) in enumerate(self.pairs, 1))
 
 
 @dataclass(frozen=True)
@@ -99,7 +57,8 @@ class Joined:
         return " + ".join(part.name for part in self.parts)
 
     def __iter__(self) -> Iterator[Pair]:
-        return (pair for part in self.parts for pair in part)
+        every = (pair for part in self.parts for pair in part)
+        return (pair._replace(line=line) for line, pair in enumerate(every, 1))
 
 
 @dataclass(frozen=True)
@@ -114,15 +73,11 @@ class TwoFiles:
         return f"{self.source} and {self.target}"
 
     def __iter__(self) -> Iterator[Pair]:
-        end = object()
-        sources, targets = read_lines(self.source), read_lines(self.target)
-        while True:
-            source, target = next(sources, end), next(targets, end)
-            if source is end and target is end:
-                return
-            if source is end or target is end:
+        sides = itertools.zip_longest(read_lines(self.source), read_lines(self.target))
+        for line, (source, target) in enumerate(sides, 1):
+            if source is None or target is None:
                 raise self._unequal()
-            yield Pair(str(source), str(target))
+            yield Pair(source, target, line)
 
     def _unequal(self) -> DataError:
         lengths = [np.array([len(line) for line in read_lines(path)]) for path in (self.source, self.target)]
@@ -146,7 +101,7 @@ class OneFile(ABC):
     def __iter__(self) -> Iterator[Pair]:
         for number, line in enumerate(read_lines(self.path), 1):
             try:
-                yield self.pair(line)
+                yield self.pair(line)._replace(line=number)
             except ValueError as error:
                 raise DataError(f"{self.path}, line {number}: {error}") from error
 
@@ -189,9 +144,9 @@ class JsonLines(OneFile):
     @staticmethod
     def pair(line: str) -> Pair:
         try:
-            record = json.loads(line)
+            record = strict_json.loads(line)
             pair = Pair(record["source"], record["target"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError('expected {"source": "...", "target": "..."}') from error
         if not isinstance(pair.source, str) or not isinstance(pair.target, str):
             raise ValueError("source and target must be strings")
@@ -238,57 +193,3 @@ def suspicious_line(source: np.ndarray, target: np.ndarray) -> int:
     after = np.abs(ahead_target - ahead_source - usual)
     cost = np.concatenate([[0], np.cumsum(before)]) + np.concatenate([np.cumsum(after[::-1])[::-1], [0]])
     return int(np.argmin(cost)) + 1
-
-
-def normalised(corpus: Iterable[Pair]) -> Iterator[Pair]:
-    return (Pair(normalise(source), normalise(target)) for source, target in corpus)
-
-
-@dataclass(frozen=True)
-class Every:
-    """Every k-th pair of a corpus, or all but those."""
-
-    corpus: Corpus
-    k: int
-    all_but: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.corpus.name
-
-    def __iter__(self) -> Iterator[Pair]:
-        return (pair for i, pair in enumerate(self.corpus) if (i % self.k == 0) != self.all_but)
-
-    def lines(self, places: np.ndarray) -> np.ndarray:
-        """Which pairs of the whole corpus, from 1, those at these places of ours are, also from 1."""
-        if not self.all_but:
-            return (places - 1) * self.k + 1
-        rounds, rest = np.divmod(places - 1, self.k - 1)
-        return rounds * self.k + rest + 2
-
-
-def count(corpus: Corpus) -> int:
-    """How many pairs there are; reading them all also finds whatever cannot be read or paired."""
-    number = sum(1 for _ in corpus)
-    if number == 0:
-        raise DataError(f"there are no sentence pairs in {corpus.name}")
-    return number
-
-
-def hold_out(corpus: Corpus, pairs: int, wanted: int) -> tuple[Corpus, Corpus | None]:
-    """(training part, validation part): about `wanted` of the `pairs`, never more than a twentieth."""
-    wanted = min(wanted, pairs // 20)
-    if wanted == 0:
-        return corpus, None
-    k = -(-pairs // wanted)  # rounded up, so that no more than wanted are taken
-    return Every(corpus, k, all_but=True), Every(corpus, k)
-
-
-@dataclass(frozen=True)
-class Normalised:
-    """A corpus as tokenizers read it."""
-
-    corpus: Corpus
-
-    def __iter__(self) -> Iterator[Pair]:
-        return normalised(self.corpus)

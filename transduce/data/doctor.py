@@ -7,10 +7,8 @@ second pass fetches samples. Text is judged as it was written, before any normal
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import re
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from ftfy.badness import is_bad
 
-from transduce.data.corpus import BOM, OneFile, open_bytes, open_corpus
+from transduce.data.corpus import OneFile, open_corpus
+from transduce.data.lines import open_bytes, raw_lines
 from transduce.errors import DataError
 
 # What one pair alone can have, as bits; then what only shows beside others. The order is that of the report.
@@ -64,7 +64,6 @@ SCRIPTS = {
 }
 _SCRIPTS = [re.compile(f"[{letters}]") for letters in SCRIPTS.values()]
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u200b\u2028\u2029\ufeff]")
-_DAMAGE = re.compile("\ufffd|[ÃÂ][\x80-\xbf¡-¿€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€|ï»¿|Ð[\x80-\xbf]")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,80}>|&(?:[a-z]{2,6}|#\d{1,5});")
 _NUMBER = re.compile(r"\d+")
 _THOUSANDS = re.compile(r"(?<=\d)[.,' \u00a0\u202f](?=\d{3}(?!\d))")  # 3,000 and 3.000 are 3000
@@ -133,12 +132,7 @@ def _words(path: str) -> Iterator[str]:
 def _raw_lines(path: str) -> Iterator[str]:
     """Lines as they are; bytes that are no UTF-8 become lone surrogates, so that nothing is lost or raised."""
     with open_bytes(path) as stream:
-        try:
-            for number, line in enumerate(stream):
-                text = line.decode("utf-8", "surrogateescape")
-                yield (text.removeprefix(BOM) if number == 0 else text).removesuffix("\n").removesuffix("\r")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path} is not a complete gzip file: {error}") from error
+        yield from (line.decode("utf-8", "surrogateescape") for line in raw_lines(stream, path))
 
 
 def line_lengths(path: str) -> np.ndarray:
@@ -155,7 +149,8 @@ def _raw_sides(source: str, target: str | None) -> Iterator[tuple[str | None, st
         return
     for number, line in enumerate(_raw_lines(source), 1):
         try:
-            left, right = (" ".join(side.splitlines()) for side in corpus.pair(line))  # JSON may hold line breaks
+            pair = corpus.pair(line)
+            left, right = (" ".join(side.splitlines()) for side in (pair.source, pair.target))  # JSON may hold breaks
             yield left, right
         except ValueError as error:
             raise DataError(f"{source}, line {number}: {error}") from error
@@ -208,7 +203,7 @@ def _flags(source: str, target: str) -> int:
         not source or not target,
         source == target and bool(source),
         not plain and not _is_utf8(both),
-        not plain and bool(_DAMAGE.search(both)),
+        not plain and ("\ufffd" in both or is_bad(both)),
         bool(_CONTROL.search(source) or _CONTROL.search(target)),
         bool(_MARKUP.search(both)),
         _numbers_differ(source, target),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transduce.nn.rows import Rows
-from transduce.text.tokenizer import BEGIN, END, PAD
+from transduce.text.special import BEGIN, END, PAD
 
 
 class Sentences(NamedTuple):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.rows import Rows
-from transduce.text.tokenizer import BEGIN, END, PAD, UNKNOWN
+from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 IMPOSSIBLE = float("-inf")
 

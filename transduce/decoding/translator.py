@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Self, overload
 
 import torch
 
-from transduce.config import compose
 from transduce.data.layout import lay_out
+from transduce.decoding.lengths import Lengths
 from transduce.decoding.search import Hypothesis, beam, greedy
 from transduce.errors import SettingsError
-from transduce.models import folder
-from transduce.models.folder import Loaded
 from transduce.models.seq2seq import Seq2Seq
-from transduce.nn.device import choose_device
 from transduce.report import Progress
-from transduce.text.tokenizer import BEGIN, END, Tokenizers, normalise
+from transduce.settings.compose import compose
+from transduce.settings.sections import Settings
+from transduce.text.normalise import normalise
+from transduce.text.special import BEGIN, END
+from transduce.text.tokenizers import Tokenizers
 
 CHUNK = 4096  # lines read ahead, sorted by length and translated before the next are read
 
@@ -39,7 +40,7 @@ class Translation:
     """What became of one line.
 
     status: `ok`; `empty`, nothing to translate; `truncated`, the source was longer than the model can read and its
-    end was left out; `length`, the output reached its limit before it ended.
+    end was left out; `length`, the output reached its limit before it ended; `failed`, the model gave no number.
     """
 
     source: str
@@ -52,8 +53,9 @@ class Translation:
         return self.candidates[0].score if self.candidates else 0.0
 
 
-class Score(NamedTuple):
-    """How probable a given target is. status: `ok`; `truncated`, the source was cut; `too long`, no score (nan)."""
+class TargetScore(NamedTuple):
+    """How probable a given target is. status: `ok`; `truncated`, the source was cut; `too long`, no score (nan);
+    `failed`, the model gave no number (nan)."""
 
     log_probability: float
     tokens: int  # END counted
@@ -63,25 +65,19 @@ class Score(NamedTuple):
 class Translator:
     """A model with its tokenizers, ready to be used."""
 
-    def __init__(self, loaded: Loaded, device: str = "cpu") -> None:
-        self.model: Seq2Seq = loaded.model
-        self.tokenizers: Tokenizers = loaded.tokenizers
-        self.settings = loaded.settings
-        self.search = loaded.settings.search
+    def __init__(self, model: Seq2Seq, tokenizers: Tokenizers, settings: Settings, device: str = "cpu") -> None:
+        self.model = model
+        self.tokenizers = tokenizers
+        self.settings = settings
+        self.search = settings.search
+        self.lengths = Lengths.of(settings)
         self.device = device
-
-    @classmethod
-    def load(cls, path: str | Path, device: str = "auto", weights: str | None = None, **search: object) -> Self:
-        """From a model folder; `search` changes its search settings: load("runs/demo", beam=1)."""
-        device = choose_device(device)
-        loaded = folder.load(path, device, weights)
-        return cls(loaded, device).with_search(**search)
 
     def with_search(self, **changes: object) -> Self:
         """The same model, looked through differently."""
         given = {key: value for key, value in changes.items() if value is not None}
         settings = compose({"search": given}, base=self.settings)
-        return type(self)(Loaded(self.model, self.tokenizers, settings), self.device)
+        return type(self)(self.model, self.tokenizers, settings, self.device)
 
     @overload
     def translate(self, text: str, n_best: int = 1) -> Translation: ...  # type: ignore[overload-overlap]
@@ -105,7 +101,7 @@ class Translator:
             yield from self._translate_chunk(read, n_best, progress or Progress(), done)
             done += len(read)
 
-    def score(self, pairs: Iterable[tuple[str, str]], chunk: int = CHUNK) -> Iterator[Score]:
+    def score(self, pairs: Iterable[tuple[str, ...]], chunk: int = CHUNK) -> Iterator[TargetScore]:
         """The log-probability of each target given its source, in order."""
         remaining = iter(pairs)
         while read := list(itertools.islice(remaining, chunk)):
@@ -116,7 +112,7 @@ class Translator:
     def _translate_chunk(self, lines: Sequence[str], n_best: int, progress: Progress, done: int) -> list[Translation]:
         texts = [normalise(line) for line in lines]
         sources = self.tokenizers.source.encode(texts)
-        longest = self.settings.model.max_positions - 1  # END takes a place
+        longest = self.lengths.longest
         cut = [len(ids) > longest for ids in sources]
         sources = [ids[:longest] for ids in sources]
         results: list[list[Hypothesis]] = [[] for _ in lines]
@@ -130,8 +126,7 @@ class Translator:
 
     def _search(self, sources: list[list[int]], n_best: int) -> list[list[Hypothesis]]:
         source = lay_out([[[*ids, END]] for ids in sources]).to(self.device)
-        most = self.settings.model.max_positions
-        limits = [min(len(ids) + self.search.extra + 1, most) for ids in sources]  # + 1: END
+        limits = [self.lengths.limit(len(ids)) for ids in sources]
         self.model.eval()
         if self.search.beam == 1:
             return greedy(self.model, source, limits, self.search.length_penalty)
@@ -145,24 +140,29 @@ class Translator:
             Candidate(target.decode(h.tokens), h.score, h.log_probability, tuple(target.pieces(h.tokens)))
             for h in hypotheses
         )
+        if not math.isfinite(hypotheses[0].score):
+            return Translation(line, "", "failed", ())
         status = "truncated" if cut else "ok" if hypotheses[0].complete else "length"
         return Translation(line, candidates[0].text, status, candidates)
 
     # ---- scoring -----------------------------------------------------------------------------------------------
 
-    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-        sources = self.tokenizers.source.encode([normalise(source) for source, _ in pairs])
-        targets = self.tokenizers.target.encode([normalise(target) for _, target in pairs])
-        longest = self.settings.model.max_positions - 1
+    def _score_chunk(self, pairs: Sequence[tuple[str, ...]]) -> list[TargetScore]:
+        sources = self.tokenizers.source.encode([normalise(pair[0]) for pair in pairs])
+        targets = self.tokenizers.target.encode([normalise(pair[1]) for pair in pairs])
+        longest = self.lengths.longest
         status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
         sources = [ids[:longest] for ids in sources]
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-        scores = [Score(float("nan"), len(t) + 1, "too long") for t in targets]
+        scores = [TargetScore(math.nan, len(t) + 1, "too long") for t in targets]
         fitting = [i for i, t in enumerate(targets) if len(t) <= longest]
         for batch in self._batches(fitting, sizes):
             total = self._log_probabilities([sources[i] for i in batch], [targets[i] for i in batch])
             for i, value in zip(batch, total, strict=True):
-                scores[i] = Score(value, len(targets[i]) + 1, status[i])
+                known = math.isfinite(value)
+                scores[i] = TargetScore(
+                    value if known else math.nan, len(targets[i]) + 1, status[i] if known else "failed"
+                )
         return scores
 
     @torch.inference_mode()

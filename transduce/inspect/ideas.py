@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 
-from transduce.config import OptimizerSettings, compose
 from transduce.inspect.plots import BLUE, COLOURS, GREEN, ORANGE, figure, save
 from transduce.nn.attention import attention_weights
-from transduce.nn.masks import not_later, same_sentence
+from transduce.nn.masks import causal_mask, segment_mask
 from transduce.nn.positions import sinusoid_table
-from transduce.nn.scores import Dot, ScaledDot, Score
+from transduce.nn.scores import Dot, ScaledDot, ScoreFunction
+from transduce.settings.compose import compose
+from transduce.settings.sections import OptimizerSettings
 from transduce.training.loss import cross_entropy
 from transduce.training.schedule import learning_rate
 
@@ -42,12 +43,12 @@ def masks(output: Path) -> Path:
     """Who may look at whom: one sentence with padding, several in a row, and both for the decoder."""
     one = torch.tensor([[1, 1, 1, 1, 1, 0, 0]])
     several = torch.tensor([[1, 1, 1, 2, 2, 2, 2]])
-    causal = not_later(7)
+    causal = causal_mask(7)
     panels = {
-        "encoder, one sentence\nand padding": same_sentence(one, one),
-        "decoder, one sentence\nand padding": same_sentence(one, one) & causal,
-        "encoder, two sentences\nin a row": same_sentence(several, several),
-        "decoder, two sentences\nin a row": same_sentence(several, several) & causal,
+        "encoder, one sentence\nand padding": segment_mask(one, one),
+        "decoder, one sentence\nand padding": segment_mask(one, one) & causal,
+        "encoder, two sentences\nin a row": segment_mask(several, several),
+        "decoder, two sentences\nin a row": segment_mask(several, several) & causal,
     }
     made = figure(11, 3.4, "Masks: blue may be looked at")
     for axis, (title, mask) in zip(made.subplots(1, 4), panels.items(), strict=True):
@@ -115,9 +116,9 @@ def saturation(output: Path, keys: int = 32, trials: int = 200) -> Path:
     made = figure(10, 4, f"Softmax over {keys} random keys")
     left, right = made.subplots(1, 2)
     for name, score, colour, mark in (("dot", Dot(), ORANGE, "s--"), ("scaled dot", ScaledDot(), BLUE, "o-")):
-        found = [_peak_and_gradient(score, width, keys, trials, chance) for width in widths]
-        left.plot(widths, [peak for peak, _ in found], mark, color=colour, label=name)
-        right.plot(widths, [gradient for _, gradient in found], mark, color=colour, label=name)
+        points = [_peak_and_gradient(score, width, keys, trials, chance) for width in widths]
+        left.plot(widths, [peak for peak, _ in points], mark, color=colour, label=name)
+        right.plot(widths, [gradient for _, gradient in points], mark, color=colour, label=name)
     left.set(ylabel="largest weight (mean)", ylim=(0, 1.02))
     right.set(ylabel="size of the softmax's gradient (mean)", yscale="log")
     for axis in (left, right):
@@ -130,7 +131,7 @@ def saturation(output: Path, keys: int = 32, trials: int = 200) -> Path:
 
 
 def _peak_and_gradient(
-    score: Score, width: int, keys: int, trials: int, chance: torch.Generator
+    score: ScoreFunction, width: int, keys: int, trials: int, chance: torch.Generator
 ) -> tuple[float, float]:
     """Of softmax(score): its largest weight, and the norm of its Jacobian diag(a) - a aᵀ."""
     q, k = (torch.randn(trials, count, width, generator=chance) for count in (1, keys))

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from transduce.files.output import write_output
+from transduce.inspect.kinds import ATTENTION_KINDS
 from transduce.inspect.words import words
-from transduce.models.folder import write_file
 
 if TYPE_CHECKING:
     from transduce.inspect.trace import Trace
 
-KINDS = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "decoder-encoder attention"}
 ENOUGH = 400_000  # weights on a page up to which each gets two bytes; beyond, one
 
 
 def write(trace: Trace, path: Path) -> Path:
-    write_file(path, render(trace).encode())
+    """The page as a file."""
+    write_output(path, render(trace).encode())
     return path
 
 
@@ -35,10 +36,9 @@ def render(trace: Trace) -> str:
     """The page as text."""
     style, script, frame = (_part(name) for name in ("page.css", "page.js", "page.html"))
     facts = json.dumps(_facts(trace), ensure_ascii=False, separators=(",", ":"))
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "TITLE": html.escape(trace.text[:80]).replace("@", "&#64;"),
-        "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'",
+        "POLICY": policy(),
         "STYLE": style,
         # nothing in it can end the element that holds it, or look like a place to fill
         "FACTS": facts.replace("<", "\\u003c").replace("@", "\\u0040"),
@@ -48,6 +48,12 @@ def render(trace: Trace) -> str:
         before, after = frame.split(f"@{name}@")
         frame = before + content + after
     return frame
+
+
+def policy() -> str:
+    """What a browser may do on a page: one script, known by its hash, and nothing from elsewhere."""
+    allowed = base64.b64encode(hashlib.sha256(_part("page.js").encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
 
 
 def _part(name: str) -> str:
@@ -60,13 +66,13 @@ def _facts(trace: Trace) -> dict:
     kind_of_number, largest = (np.uint16, 65535) if total <= ENOUGH else (np.uint8, 255)
     maps = {}
     for kind in trace.kinds():
-        found, (queries, keys) = trace.weights(kind), trace.axes(kind)
-        roots = np.sqrt(found)  # so that small weights keep their digits
+        weights, (queries, keys) = trace.weights(kind), trace.axes(kind)
+        roots = np.sqrt(weights)  # so that small weights keep their digits
         packed = np.rint(roots * largest).astype(kind_of_number).tobytes()
         maps[kind] = {
-            "name": KINDS[kind],
-            "layers": found.shape[0],
-            "heads": found.shape[1],
+            "name": ATTENTION_KINDS[kind],
+            "layers": weights.shape[0],
+            "heads": weights.shape[1],
             "queries": queries,
             "keys": keys,
             "query_words": list(range(len(queries))) if trace.whole_words else words(queries),

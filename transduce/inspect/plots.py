@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transduce.errors import DataError
-from transduce.inspect.page import KINDS
-from transduce.models.folder import write_file
-from transduce.training.metrics import read
+from transduce.errors import DataError, SettingsError
+from transduce.files import metrics
+from transduce.files.output import write_output
+from transduce.files.run_folder import RunFolder
+from transduce.inspect.kinds import ATTENTION_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from transduce.inspect.runs import Run
     from transduce.inspect.trace import Trace
 
 # told apart by colour-blind readers too (Okabe and Ito)
@@ -24,8 +27,15 @@ BLUE, ORANGE, GREEN, PINK, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
 
 
+def can_draw() -> bool:
+    """Whether matplotlib, an extra, is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def figure(width: float, height: float, title: str) -> Figure:
     """An empty picture."""
+    if not can_draw():
+        raise SettingsError("pictures need matplotlib: pip install 'transduce[plots]'")
     from matplotlib.figure import Figure  # half a second that other commands need not spend
 
     made = Figure(figsize=(width, height), layout="constrained")
@@ -37,8 +47,9 @@ def save(made: Figure, output: Path) -> Path:
     """In the format that the name ends in."""
     check_name(output)
     content = io.BytesIO()
-    made.savefig(content, dpi=150, format=output.suffix.removeprefix(".").lower())
-    write_file(output, content.getvalue())
+    kind = output.suffix.removeprefix(".").lower()
+    made.savefig(content, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": "transduce"})
+    write_output(output, content.getvalue())
     return output
 
 
@@ -54,7 +65,7 @@ def attention(trace: Trace, output: Path, kind: str, layer: int | None = None, h
     weights = trace.head(kind, layer, head)
     which = f"{f'layer {layer}' if layer else 'all layers'}, {f'head {head}' if head else 'all heads'}"
     inches = [max(4.0, 1.8 + 0.28 * len(names)) for names in (keys, queries)]
-    made = figure(min(inches[0] + 1.2, 30), min(inches[1], 30), f"{KINDS[kind].capitalize()}, {which}")
+    made = figure(min(inches[0] + 1.2, 30), min(inches[1], 30), f"{ATTENTION_KINDS[kind].capitalize()}, {which}")
     axis = made.subplots()
     image = axis.imshow(weights, cmap="cividis", vmin=0, vmax=1, aspect="equal")
     axis.set_xticks(range(len(keys)), [_plain(name) for name in keys], rotation=90)
@@ -104,17 +115,17 @@ def bleu_by_length(results: Mapping[str, Sequence[tuple[int, int, float]]], unit
 
 def learning_curve(run: Path, output: Path) -> Path:
     """Loss, BLEU and learning rate of a run against its steps."""
-    path = run / "metrics.jsonl"
+    path = RunFolder(run).metrics
     if not run.is_dir():
         raise DataError(f"there is no folder {run}")
     if not path.exists():
         raise DataError(f"{run} has no metrics.jsonl: nothing has been trained there yet")
-    records = read(path)
+    records = metrics.read(path)
     train = [r for r in records if r["kind"] == "train"]
     if not records:
         raise DataError(f"{path} is empty: nothing has been trained there yet")
     valid = [r for r in records if r["kind"] == "valid"]
-    measure = "accuracy" if any("accuracy" in r for r in valid) else "bleu"
+    measure = metrics.measure_of(valid)
     scored = [r for r in valid if r.get(measure) is not None]
     name = "accuracy (%)" if measure == "accuracy" else "BLEU"
 
@@ -141,4 +152,24 @@ def learning_curve(run: Path, output: Path) -> Path:
     )
     for axis in (loss, score):
         axis.grid(alpha=0.3)
+    return save(made, output)
+
+
+def curves_of(runs: Sequence[Run], output: Path) -> Path:
+    """Their curves in one picture: validation loss and score against steps."""
+    made = figure(11, 4.5, f"{len(runs)} runs")
+    left, right = made.subplots(1, 2)
+    for i, run in enumerate(runs):
+        colour, style = COLOURS[i % len(COLOURS)], ("o-", "s--", "^:", "D-.")[i // len(COLOURS) % 4]
+        steps = [record["step"] for record in run.valid]
+        left.plot(steps, [record["loss"] for record in run.valid], style, color=colour, label=run.folder.name)
+        scored = [record for record in run.valid if record.get(run.measure) is not None]
+        right.plot([r["step"] for r in scored], [r[run.measure] for r in scored], style, color=colour)
+    left.set(xlabel="step", ylabel="validation loss (nats a token)")
+    names = {"accuracy (%)" if run.measure == "accuracy" else "BLEU" for run in runs}
+    right.set(xlabel="step", ylabel=" or ".join(sorted(names)), ylim=(0, None))
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    if any(run.valid for run in runs):
+        made.legend(loc="outside right upper", frameon=False)
     return save(made, output)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from transduce import config
-from transduce.config import TrainingSettings
 from transduce.errors import DataError, UserError
-from transduce.inspect.plots import COLOURS, figure, save
-from transduce.training.metrics import read
+from transduce.files import metrics
+from transduce.files.metrics import Record
+from transduce.files.run_folder import RunFolder
+from transduce.settings import config_file
+from transduce.training.limits import Limits
 
 BARS = "▁▂▃▄▅▆▇█"
 QUIET = 120.0  # seconds without a line after which a run may count as stopped
@@ -25,11 +25,11 @@ class Run:
     """How a run stands."""
 
     folder: Path
-    train: list[dict[str, Any]]  # records of metrics.jsonl
-    valid: list[dict[str, Any]]
-    averaged: list[dict[str, Any]]
+    train: list[Record]  # of metrics.jsonl
+    valid: list[Record]
+    averaged: list[Record]
     measure: str  # bleu or accuracy
-    limits: TrainingSettings | None
+    limits: Limits | None
     state: str  # preparing, running, finished or stopped
 
     @property
@@ -49,22 +49,17 @@ class Run:
     def is_under_way(self) -> bool:
         return self.state in ("preparing", "running")
 
-    def share_done(self, record: dict[str, Any]) -> float:
+    def share_done(self, record: Record) -> float:
         """At that line, of the limit that is nearest."""
-        t = self.limits
-        if t is None:
+        if self.limits is None:
             return 0.0
         begins = {r["epoch"]: r["step"] for r in reversed(self.train) if r.get("epoch")}  # the first line of each epoch
         steps_an_epoch = begins[max(begins)] / max(begins) if begins else 0
-        shares = [
-            record["step"] / t.steps if t.steps else 0.0,
-            record["step"] / steps_an_epoch / t.epochs if t.epochs and steps_an_epoch else 0.0,
-            record["seconds"] / (60 * t.minutes) if t.minutes else 0.0,
-        ]
-        return min(1.0, max(shares))
+        epochs = record["step"] / steps_an_epoch if steps_an_epoch else 0.0
+        return self.limits.share_done(record["step"], epochs, record["seconds"])
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds until its limit, by the pace of its last stretch."""
         if self.state != "running" or len(self.train) < 2:
             return None
@@ -77,33 +72,32 @@ class Run:
         return next((r[key] for r in reversed(self.train) if r.get(key) is not None), None)
 
 
-def look(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
     """A run as its folder shows it now."""
-    path = folder / "metrics.jsonl"
-    if not path.exists() and not (folder / "config.yaml").exists():
+    run = RunFolder(folder)
+    if not run.metrics.exists() and not run.config.exists():
         raise DataError(f"{folder} has no metrics.jsonl: it is not the folder of a run, or nothing was trained yet")
-    records = read(path) if path.exists() else []
+    records = metrics.read(run.metrics) if run.metrics.exists() else []
     try:
-        limits = config.compose(config.read(folder / "config.yaml")).training
+        limits = Limits.of(config_file.read_whole(run.config).training)
     except UserError:
         limits = None  # of another version, or not written yet
     train = [record for record in records if record["kind"] == "train"]
     valid = [record for record in records if record["kind"] == "valid"]
     averaged = [record for record in records if record["kind"].startswith("averaged")]
-    measure = "accuracy" if any("accuracy" in record for record in valid) else "bleu"
-    return Run(folder, train, valid, averaged, measure, limits, _state(folder, records))
+    return Run(folder, train, valid, averaged, metrics.measure_of(valid), limits, _state(run, records))
 
 
-def _state(folder: Path, records: list[dict[str, Any]]) -> str:
+def _state(run: RunFolder, records: list[Record]) -> str:
     """By its last words, and by how long ago they were said: runs speak at their own pace."""
     if any(record["kind"] == "finished" for record in records):
         return "finished"
     if not records:
-        newest = max(path.stat().st_mtime for path in (folder, folder / "data") if path.exists())
+        newest = max(path.stat().st_mtime for path in (run.path, run.data) if path.exists())
         return "preparing" if time.time() - newest < PREPARING else "stopped"
     times = [record["seconds"] for record in records[-20:]]
     pause = max((b - a for a, b in itertools.pairwise(times)), default=0.0)
-    silent = time.time() - (folder / "metrics.jsonl").stat().st_mtime
+    silent = time.time() - run.metrics.stat().st_mtime
     return "running" if silent < max(QUIET, 3 * pause) else "stopped"
 
 
@@ -111,10 +105,10 @@ def find(folder: Path) -> list[Run]:
     """Every run in a folder, at any depth, by name."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
-    found = [look(path.parent) for path in sorted(folder.rglob("metrics.jsonl"))]
-    if not found:
+    runs = [read_run(path.parent) for path in sorted(folder.rglob("metrics.jsonl"))]
+    if not runs:
         raise DataError(f"{folder} holds no run: no metrics.jsonl in it or below it")
-    return found
+    return runs
 
 
 def table(runs: Sequence[Run], root: Path | None = None) -> Iterator[str]:
@@ -143,9 +137,9 @@ def details(run: Run) -> Iterator[str]:
     share = run.share_done({"step": run.step, "seconds": run.seconds})
     bar = "█" * int(30 * share) + "░" * (30 - int(30 * share))
     left = ""
-    if run.left is not None:
-        end = time.strftime("%a %H:%M", time.localtime(time.time() + run.left))
-        left = f", about {run.left / 60:.1f} minutes left, until {end}"
+    if run.seconds_left is not None:
+        end = time.strftime("%a %H:%M", time.localtime(time.time() + run.seconds_left))
+        left = f", about {run.seconds_left / 60:.1f} minutes left, until {end}"
     yield f"{run.folder}  {run.state}"
     if not run.train and not run.valid:
         return
@@ -158,8 +152,8 @@ def details(run: Run) -> Iterator[str]:
     if scores:
         yield f"  {run.measure:9} {_number(scores[-1], 1):>9}  {sparkline(scores)}  best {_number(run.best, 1)}"
     for record in run.averaged:
-        told = "the best" if record["kind"] == "averaged_best" else "the last"
-        yield f"  average of {told}: {run.measure} {_number(record.get(run.measure), 1)}, loss {record['loss']:.3f}"
+        which = "the best" if record["kind"] == "averaged_best" else "the last"
+        yield f"  average of {which}: {run.measure} {_number(record.get(run.measure), 1)}, loss {record['loss']:.3f}"
     yield (
         f"  {_number(run.last('tokens_per_second'), 0)} tokens/s, gradient {_number(run.last('gradient'), 2)}, "
         f"rate {run.last('rate') or 0:.1e}, memory {_number((run.last('memory') or 0) / 1e9, 2)} GB, "
@@ -182,23 +176,3 @@ def sparkline(values: Sequence[float], width: int = 48) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def overlay(runs: Sequence[Run], output: Path) -> Path:
-    """Their curves in one picture: validation loss and score against steps."""
-    made = figure(11, 4.5, f"{len(runs)} runs")
-    left, right = made.subplots(1, 2)
-    for i, run in enumerate(runs):
-        colour, style = COLOURS[i % len(COLOURS)], ("o-", "s--", "^:", "D-.")[i // len(COLOURS) % 4]
-        steps = [record["step"] for record in run.valid]
-        left.plot(steps, [record["loss"] for record in run.valid], style, color=colour, label=run.folder.name)
-        scored = [record for record in run.valid if record.get(run.measure) is not None]
-        right.plot([r["step"] for r in scored], [r[run.measure] for r in scored], style, color=colour)
-    left.set(xlabel="step", ylabel="validation loss (nats a token)")
-    names = {"accuracy (%)" if run.measure == "accuracy" else "BLEU" for run in runs}
-    right.set(xlabel="step", ylabel=" or ".join(sorted(names)), ylim=(0, None))
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
-    if any(run.valid for run in runs):
-        made.legend(loc="outside right upper", frameon=False)
-    return save(made, output)

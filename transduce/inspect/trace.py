@@ -16,9 +16,12 @@ from transduce.decoding.search import Beams, beam, greedy, length_penalty, log_p
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.inspect import page, plots
-from transduce.inspect.page import KINDS
+from transduce.inspect.kinds import ATTENTION_KINDS
 from transduce.inspect.words import joined, merge, words
-from transduce.text.tokenizer import BEGIN, END, SPECIAL, Tokenizer, normalise
+from transduce.models.kinds import kind_of
+from transduce.text.normalise import normalise
+from transduce.text.special import BEGIN, END, SPECIAL
+from transduce.text.tokenizers import Tokenizer
 
 BEST = 5  # next tokens shown at each step
 
@@ -59,7 +62,7 @@ class Trace:
 
     def kinds(self) -> list[str]:
         """The kinds of attention that there are."""
-        return [kind for kind in KINDS if getattr(self, kind) is not None]
+        return [kind for kind in ATTENTION_KINDS if getattr(self, kind) is not None]
 
     def weights(self, kind: str) -> np.ndarray:
         """(layers, heads, queries, keys)"""
@@ -78,12 +81,12 @@ class Trace:
 
     def head(self, kind: str, layer: int | None, head: int | None) -> np.ndarray:
         """One map (queries, keys), counted from 1; None: the mean over them."""
-        found = self.weights(kind)
-        for name, number, size in (("layer", layer, found.shape[0]), ("head", head, found.shape[1])):
+        weights = self.weights(kind)
+        for name, number, size in (("layer", layer, weights.shape[0]), ("head", head, weights.shape[1])):
             if number is not None and not 1 <= number <= size:
-                raise DataError(f"{name} {number} is not there: {KINDS[kind]} has {name}s 1 to {size}")
-        found = found.mean(0) if layer is None else found[layer - 1]
-        return found.mean(0) if head is None else found[head - 1]
+                raise DataError(f"{name} {number} is not there: {ATTENTION_KINDS[kind]} has {name}s 1 to {size}")
+        weights = weights.mean(0) if layer is None else weights[layer - 1]
+        return weights.mean(0) if head is None else weights[head - 1]
 
     def entropy(self, kind: str) -> np.ndarray:
         """(layers, heads): how spread a head looks, in bits, the mean over its queries; 0 is one token only."""
@@ -157,31 +160,23 @@ class Trace:
 @torch.inference_mode()
 def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     """Translate `text`, or read `target` as its translation, and note everything on the way."""
-    for given in (text, target or ""):
-        if not isinstance(given, str):
-            raise DataError(f"a sentence is text, not {type(given).__name__}: {given!r}")
-    source_ids = model.tokenizers.source.encode([normalise(text)])[0]
-    longest = model.settings.model.max_positions - 1
+    source_ids = _encode(model.tokenizers.source, text, "sentence", model.lengths.longest)
     if not source_ids:
         raise DataError("there is nothing to look at: the sentence is empty")
-    if len(source_ids) > longest:
-        raise DataError(f"the sentence has {len(source_ids)} tokens; this model reads at most {longest}")
     nodes: tuple[Node, ...] = ()
     if target is None:
         target_ids, nodes = _follow_beams(model, source_ids)
     else:
-        target_ids = model.tokenizers.target.encode([normalise(target)])[0]
-        if len(target_ids) > longest:
-            raise DataError(f"the target has {len(target_ids)} tokens; this model reads at most {longest}")
+        target_ids = _encode(model.tokenizers.target, target, "target", model.lengths.longest)
     source = lay_out([[[*source_ids, END]]]).to(model.device)
     target_in = lay_out([[[BEGIN, *target_ids]]]).to(model.device)
     model.model.eval()
     maps = model.model.attention(source, target_in)
     logits = model.model(source, target_in)[0]  # (T, vocabulary)
     # What search never writes is impossible, unless somebody wrote it.
-    found = (log_probabilities(logits) if target is None else logits.float().log_softmax(-1)).exp()
-    written = torch.tensor([*target_ids, END], device=found.device)
-    best, ids = found.topk(min(BEST, found.size(1)))
+    p = (log_probabilities(logits) if target is None else logits.float().log_softmax(-1)).exp()
+    written = torch.tensor([*target_ids, END], device=p.device)
+    best, ids = p.topk(min(BEST, p.size(1)))
     names = [_names(model.tokenizers.target, row) for row in ids.tolist()]
     return Trace(
         text=normalise(text),
@@ -192,19 +187,20 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
         encoder=_stacked(maps.encoder),
         decoder=_stacked(maps.decoder),
         cross=_stacked(maps.cross),
-        next_tokens=tuple(tuple(zip(row, p, strict=True)) for row, p in zip(names, best.tolist(), strict=True)),
-        probabilities=tuple(found.gather(1, written.unsqueeze(1)).squeeze(1).tolist()),
+        next_tokens=tuple(tuple(zip(row, q, strict=True)) for row, q in zip(names, best.tolist(), strict=True)),
+        probabilities=tuple(p.gather(1, written.unsqueeze(1)).squeeze(1).tolist()),
         beams=nodes,
-        model=_described(model),
+        model=kind_of(model.settings.model).describe(model.settings.model),
     )
 
 
-def _described(model: Translator) -> str:
-    m = model.settings.model
-    size = f"{m.layers} layers of width {m.d_model}"
-    if m.kind == "rnn":
-        return f"{m.cell.upper()}, {size}, {f'{m.score} attention' if m.attention else 'no attention'}"
-    return f"{m.kind}, {size}, {m.heads} heads, {m.score} score"
+def _encode(tokenizer: Tokenizer, text: str, what: str, longest: int) -> list[int]:
+    if not isinstance(text, str):
+        raise DataError(f"a sentence is text, not {type(text).__name__}: {text!r}")
+    ids = tokenizer.encode([normalise(text)])[0]
+    if len(ids) > longest:
+        raise DataError(f"the {what} has {len(ids)} tokens; this model reads at most {longest}")
+    return ids
 
 
 def _stacked(layers: list[torch.Tensor]) -> np.ndarray | None:
@@ -230,17 +226,17 @@ def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], 
                 seen[(*hypothesis.tokens, END)] = hypothesis.score
 
     source = lay_out([[[*source_ids, END]]]).to(model.device)
-    limit = min(len(source_ids) + model.search.extra + 1, model.settings.model.max_positions)
+    limit = model.lengths.limit(len(source_ids))
     model.model.eval()
-    found = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0][0]
+    best = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0][0]
     if model.search.beam == 1:  # as `translate` does: greedy search stops at its first end, a beam of one looks further
-        found = greedy(model.model, source, [limit], alpha)[0][0]
-        seen = {tokens: score for tokens, score in seen.items() if list(tokens) == [*found.tokens, END][: len(tokens)]}
-    kept = (*found.tokens, END)
+        best = greedy(model.model, source, [limit], alpha)[0][0]
+        seen = {tokens: score for tokens, score in seen.items() if list(tokens) == [*best.tokens, END][: len(tokens)]}
+    kept = (*best.tokens, END)
     places: dict[tuple[int, ...], int] = {(): -1}
     nodes: list[Node] = []
     for tokens in sorted(seen, key=lambda tokens: (len(tokens), tokens != kept[: len(tokens)], -seen[tokens])):
         places[tokens] = len(nodes)
         name = _names(model.tokenizers.target, [tokens[-1]])[0]
         nodes.append(Node(name, places[tokens[:-1]], seen[tokens], tokens == kept[: len(tokens)]))
-    return found.tokens[: model.settings.model.max_positions - 1], tuple(nodes)
+    return best.tokens[: model.lengths.longest], tuple(nodes)

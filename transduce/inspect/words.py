@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transduce.text.tokenizer import SPECIAL
+from transduce.text.special import SPECIAL
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")  # kana and Han
 

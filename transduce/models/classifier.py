@@ -11,15 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, State
-from transduce.models.transformer import Embedding, WithEncoder, embedding, final_norm, initialise, layer_sizes
+from transduce.models.transformer import Embedding, WithEncoder, embedding, encoder_layer, final_norm, initialise
 from transduce.nn.layers import EncoderLayer
-from transduce.nn.masks import same_sentence
+from transduce.nn.masks import segment_mask
 from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
-from transduce.nn.table import Table
-from transduce.text.tokenizer import END
+from transduce.settings.sections import ModelSettings
+from transduce.text.special import END
 
 
 class ClassifierState(NamedTuple):
@@ -65,15 +64,15 @@ class Classifier(WithEncoder):
 
 def mean_of(memory: Memory, segments: Tensor) -> Tensor:
     """For each slot (R, T) the mean of the encoder's states of the same sentence."""
-    share = same_sentence(segments, memory.segments).squeeze(1).to(memory.states.dtype)  # (R, T, S)
+    share = segment_mask(segments, memory.segments).squeeze(1).to(memory.states.dtype)  # (R, T, S)
     return share @ memory.states / share.sum(-1, keepdim=True).clamp(min=1)
 
 
 def build(m: ModelSettings, source_vocabulary: int, labels: int) -> Classifier:
     """A freshly initialised one."""
     model = Classifier(
-        source=embedding(m, Table(source_vocabulary, m.d_model)),
-        encoder=[EncoderLayer(layer_sizes(m)) for _ in range(m.layers)],
+        source=embedding(m, nn.Embedding(source_vocabulary, m.d_model)),
+        encoder=[encoder_layer(m) for _ in range(m.layers)],
         encoder_norm=final_norm(m),
         projection=Linear(m.d_model, labels, bias=m.output_bias),
     )

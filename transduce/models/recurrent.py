@@ -20,15 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 from transduce.nn.attention import attend
 from transduce.nn.dropout import Dropout
 from transduce.nn.precision import Linear
 from transduce.nn.rows import Rows
-from transduce.nn.scores import Score, make_score
+from transduce.nn.scores import ScoreFunction, make_score
+from transduce.settings.sections import ModelSettings
 
-CELLS = {"gru": (nn.GRU, 1), "lstm": (nn.LSTM, 2)}  # and how many tensors their state is: h, or h and c
+CELLS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class RecurrentState(NamedTuple):
@@ -51,27 +51,19 @@ class Recurrent(Seq2Seq):
         source: nn.Embedding,
         target: nn.Embedding,
         scale: float,
-        cell: str,
-        width: int,
-        layers: int,
-        bidirectional: bool,
-        score: Score | None,
+        encoder: nn.RNNBase,
+        decoder: nn.RNNBase,
+        score: ScoreFunction | None,
         dropout: float,
         projection: Linear,
     ) -> None:
         super().__init__()
-        kind, self.parts = CELLS[cell]
-        between = dropout if layers > 1 else 0.0
-        directions = 2 if bidirectional else 1
-        read = width if score is None else 2 * width  # the word, and c_t beside it
         self.source = source
         self.target = target
         self.scale = scale
         self.dropout = Dropout(dropout)
-        self.encoder = kind(
-            width, width // directions, layers, batch_first=True, bidirectional=bidirectional, dropout=between
-        )
-        self.decoder = kind(read, width, layers, batch_first=True, dropout=between)
+        self.encoder = encoder
+        self.decoder = decoder
         self.score = score
         self.projection = projection
 
@@ -101,14 +93,14 @@ class Recurrent(Seq2Seq):
         state = self.start(memory)
         if self.score is None:
             return self.dropout(self._run(y, state)[0])  # no step waits for the one before: all in one call
-        found: list[Tensor] = []
+        hidden: list[Tensor] = []
         weights: list[Tensor] | None = [] if maps is not None else None
         for t in range(y.size(1)):
             h, state = self._advance(y[:, t : t + 1], memory, state, weights)
-            found.append(h)
+            hidden.append(h)
         if maps is not None and weights is not None:
             maps.cross.append(torch.cat(weights, 1).unsqueeze(1))  # (R, 1, T, S): one head
-        return self.dropout(torch.cat(found, 1))
+        return self.dropout(torch.cat(hidden, 1))
 
     def _advance(
         self, y: Tensor, memory: Memory, state: RecurrentState, weights: list[Tensor] | None
@@ -117,15 +109,15 @@ class Recurrent(Seq2Seq):
         if self.score is not None:
             rows = memory.states.size(0)
             q = state.hidden[0, -1].unflatten(0, (rows, -1))  # (R, hypotheses of a sentence, D): they look together
-            may_look = (memory.segments != 0).unsqueeze(1)
-            c, seen = attend(q, memory.states, memory.states, may_look, score=self.score)
+            allowed = (memory.segments != 0).unsqueeze(1)
+            c, seen = attend(q, memory.states, memory.states, allowed, score=self.score)
             if weights is not None:
                 weights.append(seen)
             y = torch.cat([y, c.flatten(0, 1).unsqueeze(1)], -1)
         return self._run(y, state)
 
     def _run(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        before = tuple(state.hidden) if self.parts == 2 else state.hidden[0]
+        before = tuple(state.hidden) if len(state.hidden) > 1 else state.hidden[0]
         h, after = self.decoder(x, before)
         return h, RecurrentState(torch.stack(after if isinstance(after, tuple) else [after]))
 
@@ -139,15 +131,29 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> R
         projection.weight = target.weight
     for weight in (source.weight, target.weight, projection.weight):
         nn.init.xavier_uniform_(weight)
+    score = make_score(m.score, m.d_model, m.d_model, rank=m.score_rank) if m.attention else None
+    encoder, decoder = cells(m)
     return Recurrent(
         source=source,
         target=target,
         scale=math.sqrt(m.d_model) if m.scale == "embedding" else 1.0,
-        cell=m.cell,
-        width=m.d_model,
-        layers=m.layers,
-        bidirectional=m.bidirectional,
-        score=make_score(m.score, m.d_model, m.d_model, rank=m.score_rank) if m.attention else None,
+        encoder=encoder,
+        decoder=decoder,
+        score=score,
         dropout=m.dropout,
         projection=projection,
     )
+
+
+def cells(m: ModelSettings) -> tuple[nn.RNNBase, nn.RNNBase]:
+    """Encoder and decoder; with attention the decoder reads c_t beside the word."""
+    cell, directions = CELLS[m.cell], 2 if m.bidirectional else 1
+    more = {"batch_first": True, "dropout": m.dropout if m.layers > 1 else 0.0}
+    encoder = cell(m.d_model, m.d_model // directions, m.layers, bidirectional=m.bidirectional, **more)
+    return encoder, cell(2 * m.d_model if m.attention else m.d_model, m.d_model, m.layers, **more)
+
+
+def describe(m: ModelSettings) -> str:
+    """The model in words."""
+    looks = f"{m.score} attention" if m.attention else "no attention"
+    return f"{m.cell.upper()}, {m.layers} layers of width {m.d_model}, {looks}"

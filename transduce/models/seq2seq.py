@@ -58,7 +58,7 @@ class Seq2Seq(nn.Module, ABC):
     """A model that reads one sequence and writes another."""
 
     projection: Linear  # the one route from a decoder's state to the vocabulary
-    stream: torch.dtype | None = None  # precision of activations while training; none: that of the weights
+    activation_dtype: torch.dtype | None = None  # of the residual stream while training; none: that of the weights
 
     def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
         """Logits (R, T, vocabulary) for what follows each target token; fills `maps` when given."""

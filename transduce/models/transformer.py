@@ -8,17 +8,16 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from transduce.config import ModelSettings
 from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
-from transduce.nn.layers import DecoderLayer, EncoderLayer, LayerSizes
-from transduce.nn.masks import MayLook, Segments, not_later, same_sentence
+from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from transduce.nn.masks import AttentionMask
 from transduce.nn.positions import LearnedPositions, SinusoidPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.rows import Rows
-from transduce.nn.table import Table
+from transduce.settings.sections import ModelSettings
 
 
 class Embedding(nn.Module):
@@ -76,20 +75,15 @@ class WithEncoder(Seq2Seq):
 
     def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
         x = self._embed(self.source, source)
-        may_look = self._may_look(source.segments, source.segments)
+        mask = AttentionMask.between(source.segments, source.segments)
         for layer in self.encoder:
-            x = layer(x, may_look, maps.encoder if maps else None)
+            x = layer(x, mask, maps.encoder if maps else None)
         return Memory(self.encoder_norm(x), source.segments)
 
     def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
         """Into the residual stream, which training may run in a lower precision."""
         x = embedding(rows.tokens, rows.positions)
-        return x.to(self.stream) if self.training and self.stream else x
-
-    def _may_look(self, queries: Tensor, keys: Tensor, causal: bool = False) -> MayLook:
-        mask = same_sentence(queries, keys)
-        mask = mask & not_later(queries.size(1), queries.device) if causal else mask
-        return MayLook(mask, Segments(queries, keys, causal))
+        return x.to(self.activation_dtype) if self.training and self.activation_dtype else x
 
 
 class Transformer(WithEncoder):
@@ -116,11 +110,11 @@ class Transformer(WithEncoder):
     def states(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
         memory = self.encode(source, maps)
         x = self._embed(self.target, target_in)
-        may_look = self._may_look(target_in.segments, target_in.segments, causal=True)
-        may_look_memory = self._may_look(target_in.segments, memory.segments)
+        mask = AttentionMask.between(target_in.segments, target_in.segments, causal=True)
+        memory_mask = AttentionMask.between(target_in.segments, memory.segments)
         self_maps, cross_maps = (maps.decoder, maps.cross) if maps else (None, None)
         for layer, keys_values in zip(self.decoder, self._memory_keys_values(memory), strict=True):
-            x, _ = layer(x, keys_values, may_look, may_look_memory, self_maps=self_maps, cross_maps=cross_maps)
+            x, _ = layer(x, keys_values, mask, memory_mask, self_maps=self_maps, cross_maps=cross_maps)
         return self._leave(x)
 
     def start(self, memory: Memory) -> TransformerState:
@@ -129,10 +123,10 @@ class Transformer(WithEncoder):
     def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, TransformerState]:
         assert isinstance(state, TransformerState)
         x = self.target(tokens.unsqueeze(1), torch.full_like(tokens, state.length).unsqueeze(1))  # (hypotheses, 1, D)
-        may_look_memory = MayLook((memory.segments != 0)[:, None, None, :])
+        memory_mask = AttentionMask((memory.segments != 0)[:, None, None, :])
         past: list[KeysValues | None] = []
         for layer, seen, keys_values in zip(self.decoder, state.past, state.memory, strict=True):
-            x, seen = layer(x, keys_values, None, may_look_memory, seen)
+            x, seen = layer(x, keys_values, None, memory_mask, seen)
             past.append(seen)
         return self.projection(self._leave(x)).squeeze(1), TransformerState(past, state.memory, state.length + 1)
 
@@ -145,23 +139,28 @@ class Transformer(WithEncoder):
         return self.decoder_norm(x) * self.projection_scale
 
 
-def layer_sizes(m: ModelSettings) -> LayerSizes:
-    return LayerSizes(
-        d_model=m.d_model,
-        d_ff=m.d_ff,
-        heads=m.heads,
-        d_k=m.d_k or m.d_model // m.heads,
-        d_v=m.d_v or m.d_model // m.heads,
-        attention_bias=m.attention_bias,
-        activation=m.activation,
-        norm_before=m.norm == "before",
-        eps=m.eps,
-        residual_dropout=m.dropout if m.residual_dropout is None else m.residual_dropout,
-        attention_dropout=m.attention_dropout,
-        feed_forward_dropout=m.feed_forward_dropout,
-        score=m.score,
-        score_rank=m.score_rank,
+def attention(m: ModelSettings) -> MultiHeadAttention:
+    d_k, d_v = m.d_k or m.d_model // m.heads, m.d_v or m.d_model // m.heads
+    return MultiHeadAttention(
+        m.d_model, m.heads, d_k, d_v, m.attention_bias, m.attention_dropout, m.score, m.score_rank
     )
+
+
+def feed_forward(m: ModelSettings) -> FeedForward:
+    return FeedForward(m.d_model, m.d_ff, m.activation, m.feed_forward_dropout)
+
+
+def residual(m: ModelSettings) -> Residual:
+    dropout = m.dropout if m.residual_dropout is None else m.residual_dropout
+    return Residual(m.d_model, dropout, m.eps, norm_before=m.norm == "before")
+
+
+def encoder_layer(m: ModelSettings) -> EncoderLayer:
+    return EncoderLayer(attention(m), residual(m), feed_forward(m), residual(m))
+
+
+def decoder_layer(m: ModelSettings) -> DecoderLayer:
+    return DecoderLayer(attention(m), residual(m), attention(m), residual(m), feed_forward(m), residual(m))
 
 
 def final_norm(m: ModelSettings) -> nn.Module:
@@ -191,24 +190,21 @@ def initialise(model: nn.Module) -> None:
             nn.init.zeros_(weight)
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            module.calm()
+            module.shrink_queries()
 
 
 def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Transformer:
-    """A freshly initialised Transformer; the only place where settings become numbers."""
-    sizes = layer_sizes(m)
-    target_tokens = Table(target_vocabulary, m.d_model)
-    source_tokens = target_tokens if m.tie_source else Table(source_vocabulary, m.d_model)
+    """A freshly initialised Transformer. Settings become numbers here and in the functions above, nowhere else."""
+    target_tokens = nn.Embedding(target_vocabulary, m.d_model)
+    source_tokens = target_tokens if m.tie_source else nn.Embedding(source_vocabulary, m.d_model)
     projection = Linear(m.d_model, target_vocabulary, bias=m.output_bias)
     if m.tie_output:
         projection.weight = target_tokens.weight
-    # Inner activations are computed again in the encoder and in one layer of the decoder: of the paper's models that is
-    # just enough to train in half the memory of torch.nn.Transformer, and each such layer costs half a percent of time.
-    decoder = [DecoderLayer(sizes, again=i == 0) for i in range(m.decoder_layers or m.layers)]
+    decoder = [decoder_layer(m) for _ in range(m.decoder_layers or m.layers)]
     model = Transformer(
         source=embedding(m, source_tokens),
         target=embedding(m, target_tokens),
-        encoder=[EncoderLayer(sizes) for _ in range(m.layers)],
+        encoder=[encoder_layer(m) for _ in range(m.layers)],
         decoder=decoder,
         encoder_norm=final_norm(m),
         decoder_norm=final_norm(m),
@@ -217,3 +213,8 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
     )
     initialise(model)
     return model
+
+
+def describe(m: ModelSettings) -> str:
+    """The model in words."""
+    return f"{m.kind}, {m.layers} layers of width {m.d_model}, {m.heads} heads, {m.score} score"

@@ -3,9 +3,9 @@
     weights = softmax(score(q, k))        the distribution a
     summary = Σ aₙ vₙ                     the expectation of v under a
 
-Keys score and values are summed; the plain form of attention has keys = values. `attend` writes this out; where a fused
-kernel computes the same, `MultiHeadAttention` uses it unless somebody asks for the weights. hard.py picks one value.
-"""
+Keys score and values are summed; the plain form of attention has keys = values. `attend` writes this out,
+`attend_fused` is PyTorch's kernel for the same, which `MultiHeadAttention` uses unless somebody asks for the weights.
+hard.py picks one value. """
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn import kernels
 from transduce.nn.cache import KeysValues
-from transduce.nn.masks import MayLook, Segments
+from transduce.nn.masks import AttentionMask
 from transduce.nn.precision import Linear, linear_together
-from transduce.nn.scores import ScaledDot, Score, make_score
+from transduce.nn.scores import ScaledDot, ScoreFunction, make_score
 
 SCALED_DOT = ScaledDot()
 
@@ -31,7 +30,7 @@ class Attended(NamedTuple):
     weights: Tensor  # (R, H, T, S)
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, score: Score = SCALED_DOT) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, score: ScoreFunction = SCALED_DOT) -> Tensor:
     """softmax(score(q, k)) over the keys that a query may look at; zeros where that is none."""
     scores = score(q, k)  # (..., T, S)
     if mask is not None:
@@ -41,7 +40,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, score: Score = 
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, score: Score = SCALED_DOT
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, score: ScoreFunction = SCALED_DOT
 ) -> Attended:
     """Soft attention, written out; with the scaled dot score softmax(Q Kᵀ / √d_k) V."""
     weights = attention_weights(q, k, mask, score)
@@ -49,7 +48,7 @@ def attend(
 
 
 def attend_fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, score: Score = SCALED_DOT
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, score: ScoreFunction = SCALED_DOT
 ) -> Tensor:
     """The same summary from PyTorch's fused kernel, which never stores the weights; for scores that are products."""
     q, k, scale = score.product(q, k)
@@ -65,8 +64,8 @@ class MultiHeadAttention(nn.Module):
         heads: int,
         d_k: int,
         d_v: int,
-        bias: bool,
-        dropout: float,
+        bias: bool = True,
+        dropout: float = 0.0,
         score: str = "scaled",
         rank: int | None = None,
     ) -> None:
@@ -82,59 +81,44 @@ class MultiHeadAttention(nn.Module):
         self.score = make_score(score, d_k, d_k, heads, rank)
 
     @torch.no_grad()
-    def calm(self) -> None:
+    def shrink_queries(self) -> None:
         """For fresh weights: where nothing scales the scores, begin with queries that are smaller by √d_k."""
         if self.score.begins_large:
             self.query.weight.mul_(self.d_k**-0.5)
 
     def forward(
-        self, x: Tensor, context: KeysValues, may_look: MayLook | None, maps: list[Tensor] | None = None
+        self, x: Tensor, context: KeysValues, mask: AttentionMask | None, maps: list[Tensor] | None = None
     ) -> Tensor:
         """Queries from `x` (R, T, D). Given a list `maps`, the weights (R, H, T, S) are appended to it."""
-        q = self.query(x)
-        if maps is None and (segments := self._for_kernel(may_look, q)):
-            return self._by_kernel([q, context.packed], segments)
-        return self._read(q, *context.split(), may_look, maps)
+        return self.read(self.query(x), *context.split(), mask, maps)
 
     def over_itself(
-        self, x: Tensor, past: KeysValues | None, may_look: MayLook | None, maps: list[Tensor] | None = None
+        self, x: Tensor, past: KeysValues | None, mask: AttentionMask | None, maps: list[Tensor] | None = None
     ) -> tuple[Tensor, KeysValues]:
         """Queries, keys and values all from `x`, in one product; also gives back what could be seen."""
+        q, seen = self.project(x)
+        seen = seen if past is None else past.append(seen)
+        return self.read(q, *seen.split(), mask, maps), seen
+
+    def project(self, x: Tensor) -> tuple[Tensor, KeysValues]:
+        """Queries (R, T, H*K), keys and values of one x."""
         qkv = linear_together(x, self.query, self.key, self.value)
         width = self.heads * self.d_k
-        seen = KeysValues(qkv[..., width:], width)
-        if past is not None:
-            seen = past.append(seen)
-            return self._read(qkv[..., :width], *seen.split(), may_look, maps), seen
-        if maps is None and (segments := self._for_kernel(may_look, qkv)):
-            return self._by_kernel([qkv], segments), seen
-        q, k, v = qkv.split([width, width, qkv.size(2) - 2 * width], 2)
-        return self._read(q, k, v, may_look, maps), seen
+        return qkv[..., :width], KeysValues(qkv[..., width:], width)
 
     def keys_values(self, context: Tensor) -> KeysValues:
         """What `forward` looks at, projected from `context` (R, S, D)."""
         return KeysValues(linear_together(context, self.key, self.value), self.heads * self.d_k)
 
-    def _read(self, q: Tensor, k: Tensor, v: Tensor, may_look: MayLook | None, maps: list[Tensor] | None) -> Tensor:
-        """What the heads find, then W_O. q (R, T, H*K), k (R, S, H*K), v (R, S, H*V)."""
+    def read(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, maps: list[Tensor] | None) -> Tensor:
+        """What the heads read, then W_O. q (R, T, H*K), k (R, S, H*K), v (R, S, H*V)."""
         q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v))  # (R, H, T, K)
-        mask = None if may_look is None else may_look.mask
+        allowed = None if mask is None else mask.allowed
         dropout = self.dropout if self.training else 0.0
         if maps is None and self.score.is_product:
-            summary = attend_fused(q, k, v, mask, dropout, self.score)
+            summary = attend_fused(q, k, v, allowed, dropout, self.score)
         else:
-            summary, weights = attend(q, k, v, mask, dropout, self.score)
+            summary, weights = attend(q, k, v, allowed, dropout, self.score)
             if maps is not None:
                 maps.append(weights)
         return self.output(summary.transpose(1, 2).flatten(2))  # (R, H, T, V) -> (R, T, D)
-
-    def _for_kernel(self, may_look: MayLook | None, x: Tensor) -> Segments | None:
-        """What our kernel needs, where it is in use; it knows one score, no dropout on the weights, no wide heads."""
-        drops, wide = self.training and self.dropout > 0, max(self.d_k, self.d_v) > kernels.WIDEST_HEAD
-        if may_look is None or not kernels.in_use(x) or drops or wide or not self.score.is_scaled_dot:
-            return None
-        return may_look.segments
-
-    def _by_kernel(self, packed: list[Tensor], segments: Segments) -> Tensor:
-        """The same as `_read`, from kernels/segment_attention.py."""
-        return self.output(torch.ops.transduce.segment_attention(packed, self.heads, self.d_k, *segments)[0])

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.nn.attention import SCALED_DOT, attention_weights
-from transduce.nn.scores import Score
+from transduce.nn.scores import ScoreFunction
 
 Selection = Literal["arg_max", "sample", "straight_through"]
 
@@ -23,7 +23,7 @@ class Chosen(NamedTuple):
 
 
 def attend_hard(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, selection: Selection, score: Score = SCALED_DOT
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, selection: Selection, score: ScoreFunction = SCALED_DOT
 ) -> Chosen:
     """One value for each query: that of the largest weight (`arg_max`), or of one draw (`sample`).
 

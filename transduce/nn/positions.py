@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.table import Table
-
 
 def sinusoid_table(length: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)),  PE(pos, 2i+1) = cos(pos / 10000^(2i/d_model))."""
@@ -39,7 +37,7 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, length: int, d_model: int) -> None:
         super().__init__()
-        self.table = Table(length, d_model)
+        self.table = nn.Embedding(length, d_model)
 
     def forward(self, positions: Tensor) -> Tensor:
         return self.table(positions)

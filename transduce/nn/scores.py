@@ -25,7 +25,7 @@ class Product(NamedTuple):
     scale: float
 
 
-class Score(nn.Module):
+class ScoreFunction(nn.Module):
     """A score that is a product in some form."""
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -36,11 +36,10 @@ class Score(nn.Module):
         raise AssertionError("each score says how it is a product, or has a forward of its own")
 
     is_product = True
-    is_scaled_dot = False  # of queries and keys as they are: what our kernel computes
     begins_large = False  # too large for a softmax, between random vectors of many dimensions
 
 
-class Dot(Score):
+class Dot(ScoreFunction):
     """s(x, q) = xᵀ q"""
 
     begins_large = True
@@ -49,16 +48,14 @@ class Dot(Score):
         return Product(q, k, 1.0)
 
 
-class ScaledDot(Score):
+class ScaledDot(ScoreFunction):
     """s(x, q) = xᵀ q / √D: the variance of a sum of D products is D, and this takes it back to 1."""
-
-    is_scaled_dot = True
 
     def product(self, q: Tensor, k: Tensor) -> Product:
         return Product(q, k, 1 / math.sqrt(q.size(-1)))
 
 
-class Bilinear(Score):
+class Bilinear(ScoreFunction):
     """s(x, q) = xᵀ W q; with a rank, W = UᵀV and s(x, q) = (U x)ᵀ (V q), which need not be symmetric.
 
     W begins as I / √D, the scaled dot, and UᵀV as that within a random subspace; they find their own way from there.
@@ -86,7 +83,7 @@ class Bilinear(Score):
         return Product(matmul(q, self.V.transpose(-2, -1)), matmul(k, self.U.transpose(-2, -1)), 1.0)
 
 
-class Additive(Score):
+class Additive(ScoreFunction):
     """s(x, q) = vᵀ tanh(W x + U q)"""
 
     is_product = False
@@ -112,7 +109,7 @@ def _weight(heads: int | None, rows: int, columns: int) -> nn.Parameter:
     return nn.Parameter(weight)
 
 
-def make_score(name: str, d_k: int, d_q: int, heads: int | None = None, rank: int | None = None) -> Score:
+def make_score(name: str, d_k: int, d_q: int, heads: int | None = None, rank: int | None = None) -> ScoreFunction:
     """By the name of the setting."""
     if name == "additive":
         return Additive(d_k, d_q, heads)

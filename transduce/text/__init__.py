@@ -1,1 +1,1 @@
-"""From characters to token ids and back, and the bundled corpus."""
+"""From characters to token ids and back."""

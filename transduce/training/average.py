@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.models.folder import read_tensors
-from transduce.training.flat import FlatWeights
+from transduce.fast.flat import FlatWeights
+from transduce.files.manifest import verify
+from transduce.models.weights import Shape, read_shapes, read_weights
 
 
 class MovingAverage:
@@ -43,7 +44,7 @@ def mean_of(paths: Iterable[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     paths = list(paths)
     for path in paths:
-        weights = read_tensors(path)
+        weights = read_weights(path)
         shapes = {name: weight.shape for name, weight in weights.items()}
         if total and shapes != {name: weight.shape for name, weight in total.items()}:
             raise ModelError(f"{path} holds weights of another shape than {paths[0]}; remove what is not of this run")
@@ -52,10 +53,13 @@ def mean_of(paths: Iterable[Path]) -> dict[str, Tensor]:
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
 
 
-def is_whole(path: Path, shapes: Mapping[str, torch.Size] | None = None) -> bool:
-    """Whether these weights can be read, and are of the right shapes."""
+def is_whole(path: Path, shapes: Mapping[str, Shape]) -> bool:
+    """Whether kept weights are what they were when they were kept, and of this model."""
     try:
-        weights = read_tensors(path)
+        if read_shapes(path) != shapes:
+            return False
+        verify(path.parent, [path.name])
+        read_weights(path)
     except ModelError:
         return False
-    return shapes is None or shapes == {name: weight.shape for name, weight in weights.items()}
+    return True

@@ -4,9 +4,8 @@ Every process has the whole model and takes some rows of every batch; gradients 
 tokens of the whole batch. So the result does not depend on how many processes there are, but for the order in which
 numbers are added. All gradients lie in one tensor (flat.py): summing them is one call, and no wrapper is needed.
 
-The first process alone writes and speaks. Small decisions (stop now? save now?) are taken together, over a group of
-their own on the CPU.
-"""
+The main process, rank 0, alone writes and speaks. Small decisions (stop now? save now?) are taken together, over a
+group of their own on the CPU. """
 
 from __future__ import annotations
 
@@ -31,9 +30,10 @@ from transduce.errors import SettingsError, TransduceError
 Thing = TypeVar("Thing")
 
 # A process that dies is noticed at once, by its closed connection; these are for one that hangs.
-PATIENCE = timedelta(days=2)  # with the first, which prepares the text
+PATIENCE = timedelta(days=2)  # with the main one, which prepares the text
 STUCK = timedelta(minutes=30)  # with any, in the middle of an update
 MEETING = timedelta(minutes=10)  # until all processes have been started
+MESSAGE = timedelta(seconds=2)  # with a process that has the same error to tell
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Processes:
     _decide: Any = None  # the group for small decisions
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> None:
         """Over all processes, in place."""
         if self.count > 1:
-            with _death_noticed():
+            with death_noticed():
                 dist.all_reduce(tensor)
 
-    def highest(self, *numbers: int) -> list[int]:
-        """Of each number, the highest that any process gave."""
+    def maximum(self, *numbers: int) -> list[int]:
+        """Each number as the largest that any process gave."""
         if self.count == 1:
             return list(numbers)
         given = torch.tensor(numbers)
-        with _death_noticed():
+        with death_noticed():
             dist.all_reduce(given, dist.ReduceOp.MAX, group=self._decide)
         return given.tolist()
 
@@ -69,22 +69,22 @@ class Processes:
             return [thing]
         content = json.dumps(thing).encode()
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
-        with _death_noticed():
+        with death_noticed():
             dist.all_gather(sizes, torch.tensor([len(content)]), group=self._decide)
         longest = max(int(size) for size in sizes)
-        found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
+        contents = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
         mine = torch.frombuffer(bytearray(content.ljust(longest)), dtype=torch.uint8)
-        with _death_noticed():
-            dist.all_gather(found, mine, group=self._decide)
-        return [json.loads(bytes(part[: int(size)].numpy())) for part, size in zip(found, sizes, strict=True)]
+        with death_noticed():
+            dist.all_gather(contents, mine, group=self._decide)
+        return [json.loads(bytes(part[: int(size)].numpy())) for part, size in zip(contents, sizes, strict=True)]
 
     @contextmanager
-    def first_goes_first(self) -> Iterator[None]:
-        """The body is run by the first process, and then by the others, who find its work done."""
-        if not self.is_first:
+    def main_process_first(self) -> Iterator[None]:
+        """The body is run by the main process, and then by the others, who find its work done."""
+        if not self.is_main:
             self.gather(None)
         yield
-        if self.is_first:
+        if self.is_main:
             self.gather(None)
 
 
@@ -94,11 +94,9 @@ ALONE = Processes()
 class AnotherDied(TransduceError):
     """One of the processes has ended before the others."""
 
-    speakers = 2  # the first may be the one that has ended
-
 
 @contextmanager
-def joined(device: str) -> Iterator[Processes]:
+def process_group(device: str) -> Iterator[Processes]:
     """All processes that torchrun has started; alone without torchrun."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "RANK" not in os.environ:
@@ -111,18 +109,35 @@ def joined(device: str) -> Iterator[Processes]:
         raise SettingsError(f"torchrun has started more processes than there are GPUs ({torch.cuda.device_count()})")
     if device == "cuda":
         torch.cuda.set_device(local)
-    with _death_noticed():
+    with death_noticed():
         store = _store(rank, count)
         backend = "nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STUCK)
         decide = dist.new_group(backend="gloo", timeout=PATIENCE)
     try:
         yield Processes(rank, count, decide)
-    except AnotherDied:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, who would have us go without a word
+    except TransduceError as error:
+        if isinstance(error, AnotherDied):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, who would have us go without a word
+        error.is_repeated = _is_said_by_another(str(error), store, rank)
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _is_said_by_another(message: str, store: dist.Store, rank: int) -> bool:
+    """Whether a process of lower rank ends with the same words: what all raise alike is said once."""
+    until = time.monotonic() + MESSAGE.total_seconds()
+    try:
+        store.set(f"error/{rank}", message)
+        while rank > 0 and time.monotonic() < until:
+            for other in range(rank):
+                if store.check([f"error/{other}"]):
+                    return store.get(f"error/{other}").decode() == message
+            time.sleep(0.05)
+    except (RuntimeError, ConnectionError):
+        pass  # whoever kept the store is gone too
+    return False
 
 
 def _store(rank: int, count: int) -> dist.Store:
@@ -158,7 +173,7 @@ LOST = ("connect", "closed by peer", "reset by peer", "broken pipe", "timed out"
 
 
 @contextmanager
-def _death_noticed() -> Iterator[None]:
+def death_noticed() -> Iterator[None]:
     """A connection that ends means that a process has. Gloo and NCCL have no error of their own for it."""
     try:
         yield

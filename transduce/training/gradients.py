@@ -1,27 +1,17 @@
-"""The gradients of a batch: plainly, or fast on a GPU. Both add to `flat.weights.grad` and do not wait for the loss.
-
-The fast way rests on one thing: packed batches all have one shape. So the whole of forward and backward is compiled
-once, recorded once as a CUDA graph, and then played again with new numbers in the same places: the CPU starts one
-thing a batch instead of a thousand.
-"""
+"""The gradients of a batch, by PyTorch as it stands; the fast twin for a GPU is fast/recorded.py. Both add to
+`flat.weights.grad` and do not wait for the loss."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from transduce.data.batches import Batch
-from transduce.errors import UserError
+from transduce.fast.flat import FlatWeights
 from transduce.models.seq2seq import Seq2Seq
-from transduce.nn import kernels
-from transduce.nn.precision import Linear
-from transduce.nn.rows import Rows
-from transduce.training.flat import FlatWeights
-from transduce.training.loss import cross_entropy, projected_cross_entropy
+from transduce.training.loss import cross_entropy
 
 
 class Gradients(Protocol):
@@ -52,124 +42,3 @@ class PlainGradients:
         total = cross_entropy(logits, batch.target_out, self.label_smoothing).total
         (total * share).backward()
         return total.detach()
-
-
-class FastGradients:
-    """Compiled and recorded when the first batch comes; every batch must have its shape.
-
-    The gradients lie where activations lay before, until the next batch. Where batches are summed (`accumulate` above
-    1) they are kept apart.
-    """
-
-    def __init__(self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights, accumulate: int) -> None:
-        self.model, self._casts = _working_copy(model, flat)
-        self.label_smoothing = label_smoothing
-        self.flat = flat
-        self.accumulate = accumulate
-        self._graph: torch.cuda.CUDAGraph | None = None
-        kernels.load()
-
-    def add(self, batch: Batch, share: float) -> Tensor:
-        numbers = [*batch.source, *batch.target_in, batch.target_out]
-        if self._graph is None:
-            self._graph = self._try_to_record(numbers)
-        for place, new in zip(self._places, numbers, strict=True):
-            place.copy_(new, non_blocking=True)
-        self._share.fill_(share)
-        self._graph.replay()
-        weights = self.flat.weights
-        if weights.grad is not None:
-            assert weights.grad is not self._fresh  # several batches need accumulate above 1
-            weights.grad.add_(self._fresh)
-        else:
-            weights.grad = self._fresh.clone() if self.accumulate > 1 else self._fresh
-        return self._total.clone()
-
-    def clear(self) -> None:
-        self.flat.weights.grad = None
-
-    def _try_to_record(self, numbers: list[Tensor]) -> torch.cuda.CUDAGraph:
-        try:
-            return self._record(numbers)
-        except torch.OutOfMemoryError as error:
-            raise UserError(
-                "a batch does not fit into the GPU's memory; raise batch.split: the same updates in less memory"
-            ) from error
-        except Exception as error:  # compilers and drivers complain in many ways
-            reason = str(error).strip().partition("\n")[0]
-            raise UserError(
-                f"the fast path does not work on this machine ({type(error).__name__}: {reason}); "
-                f"go on with --training.fast false"
-            ) from error
-
-    def _record(self, numbers: list[Tensor]) -> torch.cuda.CUDAGraph:
-        """Run it a few times as rehearsal, then once for the record; leave no trace in the random state."""
-        self._places = [x.clone() for x in numbers]
-        self._share = torch.zeros((), device=numbers[0].device)
-        random = torch.cuda.get_rng_state()
-        # deterministic: no choice that changes the last bits is left to a race between variants
-        loss = torch.compile(self._loss, dynamic=False, fullgraph=True, options={"deterministic": True})
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(3):  # compiles, and lets libraries choose their ways before anything is recorded
-                self._run(loss)
-        torch.cuda.current_stream().wait_stream(beside)
-        torch.cuda.empty_cache()  # what the rehearsal took
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._total, self._fresh = self._run(loss)
-        torch.cuda.set_rng_state(random)
-        return graph
-
-    def _loss(self, source: Rows, target_in: Rows, target_out: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum over tokens, and the share of it that is to be differentiated."""
-        states = self.model.states(source, target_in)
-        total = projected_cross_entropy(states, self.model.projection, target_out, self.label_smoothing).total
-        return total, total * share
-
-    def _run(self, loss: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """The loss, and all gradients in one tensor, made last."""
-        places, casts = self._places, self._casts
-        if casts is not None:
-            casts.copy_(self.flat.weights.detach()[: casts.numel()])
-        total, shared = loss(Rows(*places[0:3]), Rows(*places[3:6]), places[6], self._share)
-        weights = dict(self.model.named_parameters())
-        gradients = dict(zip(weights, torch.autograd.grad(shared, list(weights.values())), strict=True))
-        fresh = torch.empty_like(self.flat.weights)
-        for begin, end in self.flat.gaps():
-            fresh[begin:end].zero_()
-        views = self.flat.by_name(fresh)
-        for dtype in {gradient.dtype for gradient in gradients.values()}:  # those of one precision in one go
-            names = [name for name, gradient in gradients.items() if gradient.dtype == dtype]
-            torch._foreach_copy_([views[name] for name in names], [gradients[name] for name in names])
-        return total.detach(), fresh
-
-
-def _working_copy(model: Seq2Seq, flat: FlatWeights) -> tuple[Seq2Seq, Tensor | None]:
-    """The model with the weights of its products in the precision of its stream, all casts lying end to end.
-
-    Embeddings, norms and the projection onto the vocabulary, which sum over many tokens, read the weights themselves.
-    """
-    if model.stream is None:
-        return model, None
-    working = copy.deepcopy(model).train()  # whatever mode the model was handed over in
-    for weight, original in zip(working.parameters(), model.parameters(), strict=True):
-        weight.data = original.data
-    products = {
-        f"{name}.{part}": weight
-        for name, module in working.named_modules()
-        if isinstance(module, Linear) and module is not working.projection
-        for part, weight in module.named_parameters()
-    }
-    end = max(place.end for place in flat.places if place.name in products)
-    casts = torch.zeros(end, dtype=model.stream, device=flat.weights.device)
-    views = flat.by_name(casts)
-    for name, weight in products.items():
-        weight.data = views[name]
-    return working, casts
-
-
-def can_be_fast(device: str) -> bool:
-    """Compiling for a GPU needs Triton, which comes with PyTorch for CUDA."""
-    return device == "cuda" and kernels.HAS_TRITON

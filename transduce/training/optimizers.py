@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from transduce.config import OptimizerSettings
-from transduce.training.flat import FlatWeights
+from transduce.fast.flat import FlatWeights
+from transduce.settings.sections import OptimizerSettings
 
 
 def make_optimizer(flat: FlatWeights, o: OptimizerSettings) -> torch.optim.Optimizer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from transduce.config import OptimizerSettings
+from transduce.settings.sections import OptimizerSettings
 
 
 def noam(step: int, d_model: int, warmup: int, factor: float = 1.0) -> float:

@@ -13,7 +13,7 @@ from types import FrameType
 HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
-class Requests:
+class Signals:
     """What signals have asked for."""
 
     stop: int = 0  # the signal that asked for the end
@@ -22,8 +22,9 @@ class Requests:
 
 
 @contextmanager
-def nothing_to_save() -> Iterator[None]:
-    """Within, SIGUSR1 is ignored, which would otherwise end the process."""
+def ignore_save_signal() -> Iterator[None]:
+    """Within, SIGUSR1, which asks for a checkpoint, is ignored: there is nothing to save yet, and it would otherwise end
+    the process."""
     if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -42,17 +43,17 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def requests() -> Iterator[Requests]:
+def catch_signals() -> Iterator[Signals]:
     """Within, the first signal to stop is only noted, so that a step can be finished and saved."""
-    noted = Requests()
+    noted = Signals()
     if threading.current_thread() is not threading.main_thread():
         yield noted  # Python delivers signals to the main thread only
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         noted.stop = number
-        for again in stops:  # a terminal that closes may say so twice, and insists on nothing
-            signal.signal(again, signal.SIG_IGN if again == HANG_UP else _end_at_once)
+        for other in stops:  # a terminal that closes may say so twice, and insists on nothing
+            signal.signal(other, signal.SIG_IGN if other == HANG_UP else _end_at_once)
 
     def save(number: int, frame: FrameType | None) -> None:
         noted.save = True

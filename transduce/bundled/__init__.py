@@ -1,0 +1,1 @@
+"""The bundled German-English corpus: a lexicon, a grammar, and the sentences they make."""

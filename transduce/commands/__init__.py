@@ -1,0 +1,33 @@
+"""One function a command, which reads as the whole story of that command; its parameters are the command's flags.
+
+Nothing here prints or exits: results are returned (text as an iterator of lines), talk goes to the `report`. Rooms
+that need torch or numpy are imported inside the functions, so that `transduce --help` does not wait for them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from transduce.errors import SettingsError
+from transduce.report import Report
+from transduce.settings.sections import Overrides
+
+Hidden = Annotated[Report, Parameter(parse=False)]  # handed in by cli.py, not a flag
+Flags = Annotated[Overrides | None, Parameter(parse=False)]  # --section.key flags, which cli.py takes out beforehand
+Output = Annotated[Path | None, Parameter(alias="-o")]
+Force = Annotated[bool, Parameter(negative="")]  # replace an output that is there already
+
+
+def search_settings(flags: Overrides | None, **short: object) -> dict[str, Any]:
+    """The --search.key flags of a command that uses a model, its short forms (--beam) among them."""
+    for section, keys in (flags or {}).items():
+        if section != "search":
+            name = f"{section}.{next(iter(keys))}"
+            raise SettingsError(
+                f"--{name} is a setting of training; a trained model takes --search.key flags and those of --help"
+            )
+    given = {key: value for key, value in short.items() if value is not None}
+    return {**(flags or {}).get("search", {}), **given}

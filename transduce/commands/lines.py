@@ -1,0 +1,45 @@
+"""Lines in and lines out: what commands that read and write text files share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from transduce.errors import SettingsError
+from transduce.files.output import check_output, write_lines
+from transduce.report import Report
+
+MOST_SHARDS = 1_000_000
+Shard = tuple[int, int]  # which, from 1, and of how many
+
+
+def parse_shard(text: str | None) -> Shard:
+    """`2/4` is the second of four: lines 2, 6, 10, ..."""
+    if text is None:
+        return 1, 1
+    which, slash, count = text.partition("/")
+    if not (slash and which.isdecimal() and count.isdecimal() and 1 <= int(which) <= int(count) <= MOST_SHARDS):
+        raise SettingsError(f"--shard {text} must be a part and their number, such as 2/4")
+    return int(which), int(count)
+
+
+def check_files(files: Sequence[str], output: Path | None = None, force: bool = False) -> None:
+    """Every input can be opened, and the output may be written: found out before the work, not after hours of it."""
+    from transduce.data.lines import open_bytes
+
+    for file in files:
+        if file != "-" and not Path(file).is_fifo():
+            open_bytes(file).close()
+    reads_standard_input = not files or "-" in files
+    standard_input = [sys.stdin.fileno()] if reads_standard_input and sys.stdin is not None else []
+    check_output(output, [*files, *standard_input], force)
+
+
+def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterator[str]:
+    """The lines themselves, or nothing once they are in the file."""
+    if output is None:
+        return lines
+    written = write_lines(output, lines)
+    report.say(f"wrote {written:,} lines to {output}")
+    return iter(())

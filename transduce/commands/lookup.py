@@ -1,0 +1,92 @@
+"""transduce presets, settings and corpus: what there is to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from transduce.commands import Force, Hidden
+from transduce.errors import DataError
+from transduce.report import SILENT
+from transduce.settings.compose import compose
+from transduce.settings.entries import entries, flat
+from transduce.settings.presets import PRESETS, find
+
+
+def presets(name: str | None = None) -> Iterator[str]:
+    """List the presets, or show every setting of one.
+
+    Example: transduce presets small
+
+    Parameters
+    ----------
+    name
+        Preset to show in full; the settings it changes are marked with *.
+    """
+    if name is None:
+        yield from (f"{key:17}{preset.summary}" for key, preset in PRESETS.items())
+        return
+    preset = find(name)
+    yield preset.summary
+    yield from preset.remarks
+    yield "* differs from the paper's base model, the defaults of: transduce settings"
+    defaults, values = flat(compose()), flat(compose(preset.settings))
+    for key, value in values.items():
+        yield f"{' ' if value == defaults[key] else '*'} {key:30}{_shown(value)}"
+
+
+def settings() -> Iterator[str]:
+    """List every setting with its default and what it means.
+
+    Example: transduce settings | grep dropout
+    """
+    for entry in entries():
+        choices = f" ({', '.join(entry.choices)})" if entry.choices else ""
+        yield f"--{entry.name:30}{_shown(entry.default):12}{entry.help}{choices}"
+    yield "Defaults hold before a preset; without one, train uses tiny for the bundled corpus and small for other text."
+
+
+def _shown(value: object) -> str:
+    """As it is written on the command line."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: Force = False, report: Hidden = SILENT) -> None:
+    """Write the bundled German-English corpus as text files.
+
+    Example: transduce corpus data/bundled
+
+    Parameters
+    ----------
+    folder
+        Where train.de, train.en, dev.de, dev.en, test.de and test.en go.
+    train
+        Training pairs; dev and test stay the same.
+    seed
+        Another seed makes another corpus.
+    force
+        Replace files of these names that are there already.
+    """
+    from transduce.bundled.corpus import bundled
+    from transduce.files.atomic import write_files
+
+    made = bundled(train=train, seed=seed)
+    files = {}
+    for name, sentences in (("train", made.train), ("dev", made.dev), ("test", made.test)):
+        files[folder / f"{name}.de"] = "".join(f"{sentence.source}\n" for sentence in sentences).encode()
+        files[folder / f"{name}.en"] = "".join(f"{sentence.target}\n" for sentence in sentences).encode()
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"cannot write the corpus to {folder}: it is a file; name a folder")
+    others = [path.name for path, text in files.items() if path.exists() and not _holds(path, text)]
+    if others and not force:
+        raise DataError(
+            f"{folder} has other files named {', '.join(others)}; choose another folder, or replace them with --force"
+        )
+    write_files(files)
+    counts = f"{len(made.train):,} training, {len(made.dev):,} dev and {len(made.test):,} test pairs"
+    report.say(f"wrote {counts} to {folder}")
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether a file has this very content."""
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content

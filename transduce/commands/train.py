@@ -1,0 +1,79 @@
+"""transduce train: from text to a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from transduce.commands import Flags, Hidden
+from transduce.errors import SettingsError
+from transduce.report import SILENT
+
+
+def train(
+    run: Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    valid_source: str | None = None,
+    valid_target: str | None = None,
+    task: Literal["translate", "classify"] = "translate",
+    preset: str | None = None,
+    config: Path | None = None,
+    device: str | None = None,
+    max_minutes: float | None = None,
+    settings: Flags = None,
+    report: Hidden = SILENT,
+) -> None:
+    """Train a translator or a classifier, or go on with a run that exists.
+
+    Example: transduce train runs/mine --source a.de --target a.en --model.layers 4
+
+    Without --source it trains on the bundled German-English corpus.
+    Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
+    Flags are stronger than the file of --config, which is stronger than the preset.
+    On several GPUs or machines: torchrun --nproc-per-node 4 -m transduce train runs/mine --source ...
+
+    Parameters
+    ----------
+    run
+        Folder of the run; made if it is new, continued if it exists.
+    source
+        Training text, one sentence a line (.gz also), or a .tsv or .jsonl with both sides.
+    target
+        Its translation, line by line.
+    valid_source
+        Validation text; without it, some training pairs are set aside.
+    valid_target
+        Its translation.
+    task
+        translate: from text to text. classify: from text to labels, which are the lines of --target; or without it the
+        __label__NAME that each line of --source begins with.
+    preset
+        Starting point (see: transduce presets); tiny for the bundled corpus and small for other text if not given.
+    config
+        YAML file with sections of settings.
+    device
+        auto, cpu, cuda or mps.
+    max_minutes
+        Save and end this session after so long; the same command goes on with the run.
+    """
+    from transduce.inspect.curve import curve_at_the_end
+    from transduce.training.prepare import open_corpora
+    from transduce.training.resolve import resolve
+    from transduce.training.setup import fit
+    from transduce.training.signals import ignore_save_signal
+
+    files = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+    flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
+    flags.setdefault("data", {}).update({key: value for key, value in files.items() if value is not None})
+    if device is not None:
+        flags.setdefault("training", {})["device"] = device
+    resolved = resolve(run, preset, config, flags, task)
+    if task == "classify" and resolved.data.source is None:
+        raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
+    if max_minutes is not None and not max_minutes > 0:
+        raise SettingsError(f"--max-minutes {max_minutes:g} must be above 0")
+    with ignore_save_signal(), curve_at_the_end(run, report):
+        training, validation = open_corpora(resolved, report)
+        fit(run, training, validation, resolved, report, max_minutes)

@@ -1,0 +1,202 @@
+"""transduce translate and score: lines in, lines out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.commands import Flags, Force, Hidden, Output, search_settings
+from transduce.commands.lines import check_files, deliver, parse_shard
+from transduce.errors import DataError, SettingsError
+from transduce.files import strict_json
+from transduce.report import SILENT, Report
+
+if TYPE_CHECKING:
+    from transduce.decoding.translator import TargetScore, Translation
+
+SHOWN = 5  # line numbers named in a warning
+
+
+def translate(
+    model: Path,
+    *files: str,
+    output: Output = None,
+    force: Force = False,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    n_best: int = 1,
+    json: bool = False,
+    shard: str | None = None,
+    device: str = "auto",
+    weights: str | None = None,
+    settings: Flags = None,
+    report: Hidden = SILENT,
+) -> Iterator[str]:
+    """Translate files, or standard input, line by line: as many lines out as in, in order.
+
+    Example: echo "ich möchte ein bier" | transduce translate runs/demo
+
+    Parameters
+    ----------
+    model
+        Model folder.
+    files
+        Text files, one sentence a line (.gz also); none, or -, is standard input.
+    output
+        File to write instead of standard output; it appears when all of it is there.
+    force
+        Replace the output if it is there already.
+    beam
+        Hypotheses followed side by side; 1 is greedy. The model's setting if not given.
+    length_penalty
+        Alpha; larger prefers longer translations. The model's setting if not given.
+    n_best
+        Translations a line; more than one come as lines of "line number TAB score TAB text".
+    json
+        One JSON object a line, with source, status, score and candidates.
+    shard
+        I/N: of every N lines only the I-th, as one of N machines that share the work; transduce merge joins them again.
+    device
+        auto, cpu, cuda or mps.
+    weights
+        best, last or averaged instead of the ones that training chose.
+    """
+    from transduce.decoding.translator import CHUNK
+    from transduce.model import Model
+
+    which, count = parse_shard(shard)
+    if count > 1 and n_best > 1 and not json:
+        raise SettingsError("--shard with --n-best needs --json: outputs are joined line by line")
+    check_files(files, output, force)
+    search = search_settings(settings, beam=beam, length_penalty=length_penalty)
+    translator = Model.load(model, device, weights, **search)
+    at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
+    on_screen = output is None and sys.stdout.isatty()  # then the lines themselves show how far it is
+
+    def translations() -> Iterator[Translation]:
+        with (SILENT if on_screen else report).progress("translate") as bar:
+            lines = itertools.islice(_input_lines(files), which - 1, None, count)
+            yield from translator.stream(lines, n_best, 1 if at_keyboard else CHUNK, bar)
+
+    numbered = zip(itertools.count(which, count), translations(), strict=False)
+    watched = _warn_at_the_end(numbered, translator.lengths.longest, report)
+    return deliver(_lines_of(watched, n_best, json), output, report)
+
+
+Numbered = tuple[int, "Translation"]  # with the line it comes from
+
+
+def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Report) -> Iterator[Numbered]:
+    """The same translations; at the end, which lines the reader should know about."""
+    noticed: dict[str, list[int]] = {"truncated": [], "length": [], "failed": []}
+    counts = dict.fromkeys(noticed, 0)
+    for number, t in translations:
+        if t.status in noticed:
+            counts[t.status] += 1
+            noticed[t.status] = [*noticed[t.status], number][:SHOWN]
+        yield number, t
+    meaning = {
+        "truncated": f"more than {limit} tokens, the rest left out",
+        "length": "cut at the output's length limit",
+        "failed": "the model gave no number",
+    }
+    for status, numbers in noticed.items():
+        if numbers:
+            listed = ", ".join(map(str, numbers)) + (", ..." if counts[status] > SHOWN else "")
+            report.warn(f"status {status} ({meaning[status]}): {counts[status]:,} in all, line {listed}")
+
+
+def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool) -> Iterator[str]:
+    for number, t in translations:
+        if json:
+            record = {"line": number, "source": t.source, "translation": t.text, "status": t.status, "score": t.score}
+            record["candidates"] = [asdict(candidate) for candidate in t.candidates]
+            yield strict_json.dumps(record)
+        elif n_best == 1:
+            yield t.text
+        elif not t.candidates:
+            yield f"{number}\t0.0000\t"
+        else:
+            yield from (f"{number}\t{candidate.score:.4f}\t{candidate.text}" for candidate in t.candidates)
+
+
+def score(
+    model: Path,
+    *,
+    source: str,
+    target: str | None = None,
+    json: bool = False,
+    output: Output = None,
+    force: Force = False,
+    device: str = "auto",
+    weights: str | None = None,
+    report: Hidden = SILENT,
+) -> Iterator[str]:
+    """The log-probability of each given translation, one a line.
+
+    Example: transduce score runs/demo --source test.de --target test.en
+
+    Parameters
+    ----------
+    model
+        Model folder.
+    source
+        Source text, or a .tsv or .jsonl with both sides.
+    target
+        The translations to score.
+    json
+        One JSON object a line, with status, number of tokens and perplexity.
+    output
+        File to write instead of standard output.
+    force
+        Replace the output if it is there already.
+    device
+        auto, cpu, cuda or mps.
+    weights
+        best, last or averaged instead of the ones that training chose.
+    """
+    from transduce.data.corpus import open_corpus
+    from transduce.model import Model
+
+    check_files([source] if target is None else [source, target], output, force)
+    translator = Model.load(model, device, weights)
+    scores = translator.score(open_corpus(source, target))
+
+    def lines() -> Iterator[str]:
+        too_long = failed = 0
+        for number, s in enumerate(scores, 1):
+            too_long += s.status in ("truncated", "too long")
+            failed += s.status == "failed"
+            yield _score_line(number, s, json)
+        if too_long:
+            report.warn(f"{too_long:,} lines were too long to be scored whole; --json tells which")
+        if failed:
+            report.warn(f"{failed:,} lines have no score: the model gave no number; --json tells which")
+
+    return deliver(lines(), output, report)
+
+
+def _score_line(number: int, s: TargetScore, json: bool) -> str:
+    if not json:
+        return f"{s.log_probability:.4f}"
+    known = not math.isnan(s.log_probability)
+    perplexity = math.exp(min(-s.log_probability / s.tokens, 700)) if known else None
+    record = {"line": number, "log_probability": s.log_probability if known else None, "status": s.status}
+    return strict_json.dumps({**record, "tokens": s.tokens, "perplexity": perplexity})
+
+
+def _input_lines(files: Sequence[str]) -> Iterator[str]:
+    from transduce.data.lines import decode_lines, read_lines
+
+    for file in files or ["-"]:
+        if file != "-":
+            yield from read_lines(file)
+        elif sys.stdin is None:
+            raise DataError("standard input is closed; name a file to translate")
+        else:
+            yield from decode_lines(sys.stdin.buffer, "standard input")

@@ -1,0 +1,75 @@
+"""The first pass over a corpus: how many pairs, a hash of all their text, and on the way what a vocabulary learns from.
+
+How many pairs there are, and so which are set aside, is only known at the end of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from dataclasses import dataclass, field
+
+from transduce.data.corpus import Corpus, Pair
+from transduce.errors import DataError
+from transduce.report import SILENT, Report
+from transduce.text.normalise import normalise
+
+ENOUGH = 250_000  # pairs for a vocabulary, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
+SHOWN_EVERY = 10_000  # pairs between two looks at the progress
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """Which pairs are set aside for validation: every k-th, beginning with the first; none where there is no k."""
+
+    every: int | None = None
+
+    def takes(self, line: int) -> bool:
+        return self.every is not None and (line - 1) % self.every == 0
+
+    def leaves(self, line: int) -> bool:
+        return not self.takes(line)
+
+
+@dataclass
+class Survey:
+    """What one pass over a corpus tells."""
+
+    pairs: int = 0
+    digest: str = ""  # of the text
+    sample: list[Pair] = field(default_factory=list)  # every pair, or every second, fourth, ... of a large corpus
+    labels: dict[str, int] = field(default_factory=dict)  # normalised, where targets are labels: label -> its number
+    label_of: array[int] = field(default_factory=lambda: array("i"))  # number of each pair's label
+
+    def hold_out(self, wanted: int) -> HoldOut:
+        """About so many of the pairs, never more than a twentieth."""
+        wanted = min(wanted, self.pairs // 20)
+        return HoldOut(-(-self.pairs // wanted) if wanted else None)  # rounded up: no more than wanted are taken
+
+    def labels_left_by(self, hold_out: HoldOut) -> list[str]:
+        """The labels of the pairs that are not set aside."""
+        used = {number for line, number in enumerate(self.label_of, 1) if hold_out.leaves(line)}
+        return [label for label, number in self.labels.items() if number in used]
+
+
+def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: Report = SILENT) -> Survey:
+    """Read all of a corpus once, which also finds whatever cannot be read or paired."""
+    found, digest, stride = Survey(), hashlib.sha256(), 1
+    with report.progress(f"read {corpus.name}") as progress:
+        for pair in corpus:
+            found.pairs += 1
+            source, target = pair.source, pair.target
+            digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
+            if labels:
+                label = normalise(target)
+                found.label_of.append(found.labels.setdefault(label, len(found.labels)))
+            if sample and (found.pairs - 1) % stride == 0:
+                found.sample.append(pair)
+            if len(found.sample) > ENOUGH:
+                found.sample, stride = found.sample[::2], 2 * stride
+            if found.pairs % SHOWN_EVERY == 0:
+                progress.update(found.pairs, lines=f"{found.pairs:,}")
+    if found.pairs == 0:
+        raise DataError(f"there are no sentence pairs in {corpus.name}")
+    found.digest = digest.hexdigest()
+    return found

@@ -1,0 +1,115 @@
+"""From a chunk of pairs to tokens: filter, encode, filter again, and where it is wanted draw several segmentations."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transduce.data.corpus import Pair
+from transduce.data.filters import REASONS, Ids, first_reason, text_filters, token_filters
+from transduce.settings.sections import DataSettings
+from transduce.text.normalise import normalise
+from transduce.text.tokenizers import Tokenizers
+
+
+class Sampling(NamedTuple):
+    """Several segmentations of each pair."""
+
+    amount: float  # BPE dropout rate, or unigram smoothing
+    variants: int
+    seed: int
+
+
+class Job(NamedTuple):
+    """What is done to every pair."""
+
+    tokenizers: Tokenizers
+    settings: DataSettings
+    sampling: Sampling | None = None
+
+    @property
+    def variants(self) -> int:
+        return self.sampling.variants if self.sampling else 1
+
+
+class Chunk(NamedTuple):
+    """Some pairs of a part of a corpus."""
+
+    part: int
+    number: int  # of the chunk in its part, from 0: what sampling draws depends on it
+    pairs: list[Pair]
+
+
+class Tokenized(NamedTuple):
+    """What became of a chunk: tokens end to end, an index into them, a hash a pair, and what was left out."""
+
+    part: int
+    source: np.ndarray
+    target: np.ndarray
+    index: np.ndarray  # (pairs x variants, 5) of store.py, counted from the beginning of the chunk
+    hashes: np.ndarray
+    dropped: dict[str, int]
+    read: int
+
+
+def tokenize(chunk: Chunk, job: Job) -> Tokenized:
+    """Every pair of a chunk that no filter keeps out, as tokens."""
+    dropped = dict.fromkeys(REASONS, 0)
+    of_text, of_tokens = text_filters(job.settings), token_filters(job.settings)
+    pairs = []
+    for pair in (Pair(normalise(source), normalise(target), line) for source, target, line in chunk.pairs):
+        if reason := first_reason(of_text, pair):
+            dropped[reason] += 1
+        else:
+            pairs.append(pair)
+    sources = job.tokenizers.source.encode([pair.source for pair in pairs])
+    targets = job.tokenizers.target.encode([pair.target for pair in pairs])
+    kept: list[tuple[Pair, Ids]] = []
+    for pair, ids in zip(pairs, map(Ids, sources, targets), strict=True):
+        if reason := first_reason(of_tokens, ids):
+            dropped[reason] += 1
+        else:
+            kept.append((pair, ids))
+    digests = (hashlib.blake2b(f"{pair.source}\t{pair.target}".encode(), digest_size=8).digest() for pair, _ in kept)
+    everything = _sampled(kept, chunk.number, job) if job.sampling else [ids for _, ids in kept]
+    lines = np.array([pair.line for pair, _ in kept], np.int64).repeat(job.variants)
+    return Tokenized(
+        part=chunk.part,
+        source=np.fromiter(itertools.chain.from_iterable(ids.source for ids in everything), np.uint32),
+        target=np.fromiter(itertools.chain.from_iterable(ids.target for ids in everything), np.uint32),
+        index=np.column_stack([
+            *_begin_length([ids.source for ids in everything]),
+            *_begin_length([ids.target for ids in everything]),
+            lines,
+        ]),
+        hashes=np.frombuffer(b"".join(digests), np.uint64),
+        dropped=dropped,
+        read=len(chunk.pairs),
+    )  # fmt: skip
+
+
+def _sampled(kept: list[tuple[Pair, Ids]], number: int, job: Job) -> list[Ids]:
+    """The variants of each pair, one after the other; a pair stays as it was encoded where one side grew too long."""
+    assert job.sampling is not None
+    amount, texts = job.sampling.amount, [pair for pair, _ in kept]
+    drawn = []
+    for variant in range(job.variants):
+        seed = hash((job.sampling.seed, number, variant))  # of numbers: the same in every process
+        sources = job.tokenizers.source.sample([pair.source for pair in texts], amount, seed)
+        targets = job.tokenizers.target.sample([pair.target for pair in texts], amount, seed)
+        drawn.append(list(map(Ids, sources, targets)))
+    longest = job.settings.max_tokens - 1
+    return [
+        variant if max(map(len, variant)) <= longest else plain
+        for (_, plain), *variants in zip(kept, *drawn, strict=True)
+        for variant in variants
+    ]
+
+
+def _begin_length(sentences: Sequence[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+    return np.cumsum(lengths) - lengths, lengths

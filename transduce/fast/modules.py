@@ -1,0 +1,114 @@
+"""Fast modules that take the place of plain ones, each beside its plain twin in nn/.
+
+`make_fast` goes through a working copy of a model and changes the class of every module for which there is a fast one:
+its weights and their names stay. It looks for exactly the modules it knows. A subclass, another score, dropout where a
+kernel has none: whatever is not known stays plain, and is right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.fast import kernels
+from transduce.fast.kernels.feed_forward import FeedForwardInOne
+from transduce.nn.attention import MultiHeadAttention
+from transduce.nn.cache import KeysValues
+from transduce.nn.layers import FeedForward, Residual
+from transduce.nn.masks import AttentionMask, Segments
+from transduce.nn.precision import linear_together
+from transduce.nn.scores import ScaledDot
+
+
+def make_fast(model: nn.Module) -> None:
+    """Replace what can be replaced, in place: only ever in a working copy (working_copy.py)."""
+    kernels.load()
+    for name, module in model.named_modules():
+        if type(module) is MultiHeadAttention and fits_kernel(module):
+            module.__class__ = SegmentAttention
+        elif type(module) is FeedForward and module.activation is F.relu and not module.dropout.p:
+            module.__class__ = FusedFeedForward
+            module.recompute = _is_worth_recomputing(name)  # type: ignore[assignment]
+        elif type(module) is Residual and not module.norm_before:
+            module.__class__ = FusedResidual
+        elif type(module) is nn.Embedding:
+            module.__class__ = OrderedEmbedding
+
+
+def fits_kernel(attention: MultiHeadAttention) -> bool:
+    """Our attention kernel knows one score, no dropout on the weights, and no wide heads."""
+    wide = max(attention.d_k, attention.d_v) > kernels.WIDEST_HEAD
+    return type(attention.score) is ScaledDot and not attention.dropout and not wide
+
+
+def _is_worth_recomputing(name: str) -> bool:
+    """Inner activations are computed again in the encoder and in one layer of the decoder: of the paper's models that is
+    just enough to train in half the memory of torch.nn.Transformer, and each such layer costs half a percent of
+    time."""
+    return not name.startswith("decoder.") or name.startswith("decoder.0.")
+
+
+class SegmentAttention(MultiHeadAttention):
+    """Attention that never stores its mask or its weights: kernels/segment_attention.py."""
+
+    def forward(
+        self, x: Tensor, context: KeysValues, mask: AttentionMask | None, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        assert mask is not None
+        assert mask.segments is not None
+        return self._by_kernel([self.query(x), context.packed], mask.segments)
+
+    def over_itself(
+        self, x: Tensor, past: KeysValues | None, mask: AttentionMask | None, maps: list[Tensor] | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        assert mask is not None
+        assert mask.segments is not None
+        qkv = linear_together(x, self.query, self.key, self.value)
+        width = self.heads * self.d_k
+        return self._by_kernel([qkv], mask.segments), KeysValues(qkv[..., width:], width)
+
+    def _by_kernel(self, packed: list[Tensor], segments: Segments) -> Tensor:
+        return self.output(torch.ops.transduce.segment_attention(packed, self.heads, self.d_k, *segments)[0])
+
+
+class FusedFeedForward(FeedForward):
+    """Bias and cut inside the first product: kernels/feed_forward.py."""
+
+    recompute: bool  # the inner activations on the way back, instead of keeping them
+
+    def forward(self, x: Tensor) -> Tensor:
+        return FeedForwardInOne.apply(x, *self.inner.read(x.dtype), *self.outer.read(x.dtype), self.recompute)
+
+
+class FusedResidual(Residual):
+    """LayerNorm(x + Dropout(written)) in one pass each way: kernels/residual_norm.py."""
+
+    def leave(self, x: Tensor, written: Tensor) -> Tensor:
+        norm, dropout = self.norm, self.dropout.p if self.training else 0.0
+        seed = torch.randint(2**31 - 1, (1,), device=x.device)
+        return torch.ops.transduce.residual_norm(x, written, norm.weight, norm.bias, seed, dropout, norm.eps)[0]
+
+
+class OrderedEmbedding(nn.Embedding):
+    """A table whose gradient is summed in one order: kernels/table_gradient.py."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return LookUp.apply(self.weight, rows)
+
+
+class LookUp(torch.autograd.Function):
+    """The `rows` (...) of a table (height, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.height = table.size(0)
+        return F.embedding(rows, table)
+
+    @staticmethod
+    def backward(ctx: Any, d_x: Tensor) -> Any:
+        (rows,) = ctx.saved_tensors
+        return torch.ops.transduce.table_gradient(d_x, rows, ctx.height), None

@@ -1,0 +1,139 @@
+"""What a command writes where its user says: never over its own input, never over what is somebody else's.
+
+A file is written beside its place and renamed when it is whole, so that a fault leaves the old one. A terminal, a pipe
+and a device are streams, and written as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from transduce.errors import DataError, UserError
+from transduce.files.atomic import beside, flush, write_file
+from transduce.files.manifest import MANIFEST
+
+MARK = b"transduce"  # in pages, pictures and reports that are ours; they may be made anew
+LOOKED_AT = 4096  # bytes at each end of a file, where the mark stands
+
+
+def check_output(path: Path | None, inputs: Iterable[str | Path | int] = (), force: bool = False) -> None:
+    """Refuse a place that must not be written to, before the work and not after hours of it.
+
+    `inputs`: files that are read, by path or by descriptor. `force`: what is there may be replaced.
+    """
+    if path is None:
+        return
+    if not path.name or path.is_dir():
+        raise DataError(f"{path} is a folder; name a file for the output")
+    if not path.parent.is_dir():
+        raise DataError(f"there is no folder {path.parent} for the output {path.name}; make it first")
+    if not path.exists():
+        return
+    for given in inputs:
+        if _is_same(path, given):
+            raise DataError(f"{path} is an input and cannot be the output too; choose another name")
+    if is_stream(path):
+        return
+    if belongs_to_model(path):
+        raise DataError(f"{path} belongs to a model and is not written over; choose another name")
+    if not force and not is_ours(path):
+        raise DataError(f"{path} is there already; choose another name, or replace it with --force")
+
+
+def is_stream(path: Path) -> bool:
+    """Whether this is a terminal, a pipe or a device."""
+    return path.exists() and not path.is_file()
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is empty, or carries our mark."""
+    with open(path, "rb") as stream:
+        head = stream.read(LOOKED_AT)
+        stream.seek(max(0, path.stat().st_size - LOOKED_AT))
+        return not head or MARK in head or MARK in stream.read(LOOKED_AT)
+
+
+def belongs_to_model(path: Path) -> bool:
+    """Whether a model, a run or its checkpoints would miss this file."""
+    path = path.resolve()
+    if path.name in ("attention.html", "curve.png"):
+        return False  # pictures of it
+    return any((folder / MANIFEST).exists() for folder in list(path.parents)[:3])
+
+
+def _is_same(path: Path, given: str | Path | int) -> bool:
+    """Whether two names, or a name and a descriptor, are one file."""
+    try:
+        one, two = path.stat(), os.fstat(given) if isinstance(given, int) else os.stat(given)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(one.st_mode) and (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino)
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """A whole output. A link is followed: it is the user's own."""
+    if is_stream(path):
+        with _stream_to(path) as stream:
+            stream.write(content.decode())
+        return
+    write_file(path.resolve(), content)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Lines as they come; gives their number. After a fault the old file is there still, and the lines so far lie
+    beside it under a name that the error tells."""
+    if is_stream(path):
+        with _stream_to(path) as stream:
+            return _write(stream, lines)
+    path = path.resolve()
+    part, written = beside(path), 0
+    try:
+        with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+            for line in lines:
+                stream.write(line + "\n")
+                written += 1
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+        flush(path.parent)
+    except BaseException as error:
+        kept = _keep_or_remove(part, written)
+        if isinstance(error, OSError):
+            raise DataError(f"cannot write {path} after {written:,} lines: {error.strerror}{kept}") from error
+        if isinstance(error, UserError) and kept:
+            raise type(error)(f"{error}{kept}") from error
+        raise
+    return written
+
+
+def _keep_or_remove(part: Path, written: int) -> str:
+    """What was written before a fault is worth hours perhaps; nothing is worth nothing."""
+    if written == 0:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        return ""
+    return f"; {written:,} lines so far are in {part}"
+
+
+@contextlib.contextmanager
+def _stream_to(path: Path) -> Iterator[IO[str]]:
+    try:
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+            yield stream
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise DataError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _write(stream: IO[str], lines: Iterable[str]) -> int:
+    written = 0
+    for line in lines:
+        stream.write(line + "\n")
+        written += 1
+    return written

@@ -1,0 +1,87 @@
+"""A model from its folder: only safe, readable files, each compared with the manifest and with the others first.
+
+config.yaml           the resolved settings
+tokenizer.model       or source.* and target.* where the vocabularies are apart; .txt for words and characters
+model.safetensors     the weights that are used
+weights/              best, last and averaged weights of a training run
+manifest.json         sha256 of every file above, written last
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from transduce.errors import ModelError
+from transduce.files.manifest import WAY_OUT, read_manifest, verify
+from transduce.files.run_folder import CONFIG, MODEL, weights_name
+from transduce.models.kinds import new_model, shapes_of
+from transduce.models.seq2seq import Seq2Seq
+from transduce.models.weights import read_shapes, read_weights, refuse_other_shapes, restore
+from transduce.settings import config_file
+from transduce.settings.sections import ModelSettings, Settings
+from transduce.text.tokenizers import Tokenizers, file_names
+
+
+class Loaded(NamedTuple):
+    """A model with all that is needed to use it."""
+
+    model: Seq2Seq
+    tokenizers: Tokenizers
+    settings: Settings
+
+
+def load(folder: str | Path, device: str = "cpu", weights: str | None = None) -> Loaded:
+    """The model in a folder. `weights`: best, last or averaged instead of the usual."""
+    folder = Path(folder)
+    name = _weights_file(folder, weights)
+    settings, tokenizers = load_text(folder)
+    sizes = (settings.model, tokenizers.source.size, tokenizers.target.size)
+    _refuse_misfit(folder / name, *sizes)
+    _verify_while_it_may_be_replaced(folder, name)
+    model = new_model(*sizes)
+    restore(model, read_weights(folder / name), folder / name)
+    return Loaded(model.to(device).eval(), tokenizers, settings)
+
+
+def load_text(folder: Path) -> tuple[Settings, Tokenizers]:
+    """The settings and tokenizers of a folder: what can be known without its weights."""
+    _require(folder, [CONFIG])
+    settings = config_file.read_whole(folder / CONFIG)
+    _require(folder, file_names(settings.text))
+    return settings, Tokenizers.load(folder, settings.text)
+
+
+def _require(folder: Path, names: list[str]) -> None:
+    """Files without which there is no model: in the manifest, and as it says."""
+    missing = [name for name in names if name not in read_manifest(folder)]
+    if missing:
+        raise ModelError(f"{folder} is damaged: manifest.json does not know {', '.join(missing)}; {WAY_OUT}")
+    verify(folder, names)
+
+
+def _weights_file(folder: Path, weights: str | None) -> str:
+    name, known = MODEL if weights is None else weights_name(weights), read_manifest(folder)
+    if MODEL not in known:
+        raise ModelError(f"{folder} is not a model folder: training has not saved a model yet")
+    if name not in known:
+        there = ", ".join(Path(other).stem for other in known if other.startswith("weights/"))
+        raise ModelError(f"{folder} holds no {weights} weights; there are: {there}")
+    return name
+
+
+def _refuse_misfit(path: Path, m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> None:
+    """Compare the header with the settings before a model is built: both may say anything."""
+    have = read_shapes(path)
+    if m.layers + (m.decoder_layers or 0) > len(have):  # every layer has several weights
+        raise ModelError(f"{path} does not fit config.yaml: {len(have)} weights cannot be {m.layers} layers")
+    refuse_other_shapes(have, shapes_of(m, source_vocabulary, target_vocabulary), path)
+
+
+def _verify_while_it_may_be_replaced(folder: Path, name: str) -> None:
+    try:
+        verify(folder, [name])
+    except ModelError:
+        time.sleep(0.5)  # a run may just be replacing it: file and manifest are two renames
+        verify(folder, [name])

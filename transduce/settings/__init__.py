@@ -1,0 +1,1 @@
+"""Settings: their sections, how they are composed and checked, presets, recipes, and what a task is."""

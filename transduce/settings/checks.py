@@ -1,0 +1,94 @@
+"""What settings may not be: values out of range, combinations that cannot work, choices without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from transduce.errors import SettingsError
+from transduce.settings.entries import entries, flat
+from transduce.settings.sections import ModelSettings, Settings
+from transduce.settings.task import task_of
+
+
+def check(settings: Settings) -> None:
+    """Raise one SettingsError that names every impossible value or combination."""
+    values = flat(settings)
+    wrong = [
+        f"{entry.name}={values[entry.name]} must be {' and '.join(f'{words} {n}' for words, n in entry.limits.items())}"
+        for entry in entries()
+        if not entry.is_within(values[entry.name])
+    ]
+    wrong += [] if wrong else _impossible_model(settings)
+    wrong += [*_impossible_text(settings), *_impossible_training(settings)]
+    if wrong:
+        raise SettingsError("; ".join(wrong))
+
+
+def _impossible_model(settings: Settings) -> Iterator[str]:
+    m, t, b = settings.model, settings.text, settings.batch
+    if m.kind != "rnn" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
+        yield f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}"
+    if (m.kind == "classifier") != task_of(settings).labels:
+        yield (
+            f"model.kind={m.kind} does not go with text.target_tokenizer={t.target_tokenizer}: classifiers write labels"
+        )
+    if m.kind == "classifier" and (m.tie_output or m.tie_source):
+        yield "model.kind=classifier needs model.tie_output=false and model.tie_source=false"
+    if m.kind == "rnn" and m.bidirectional and m.d_model % 2:
+        yield f"model.d_model={m.d_model} must be even for model.bidirectional=true, half for each direction"
+    if m.kind == "rnn" and b.layout == "packed":
+        yield "batch.layout=packed needs model.kind=transformer: an rnn reads one sentence a row"
+    if m.kind == "rnn" and m.scale == "projection":
+        yield "model.scale=projection needs model.kind=transformer; for an rnn it is embedding or none"
+    width = m.d_model if m.kind == "rnn" else m.d_k or m.d_model // m.heads
+    if m.score_rank is not None and m.score_rank > width:
+        yield f"model.score_rank={m.score_rank} must not exceed {width}, the width of what is compared"
+    if m.score_rank is not None and m.score != "bilinear":
+        yield f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}"
+    if m.kind != "rnn" and m.positions == "sinusoid" and m.d_model % 2:
+        yield f"model.d_model={m.d_model} must be even for sin/cos positions"
+    if m.tie_source and not t.joint:
+        yield "model.tie_source=true needs text.joint=true, one vocabulary for both languages"
+
+
+def _impossible_text(settings: Settings) -> Iterator[str]:
+    t, d = settings.text, settings.data
+    if task_of(settings).labels and t.joint:
+        yield "text.target_tokenizer=labels needs text.joint=false: labels are not words of the text"
+    if t.sampling and t.tokenizer not in ("bpe", "unigram"):
+        yield f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}"
+    if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
+        yield f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}"
+    if not 0 < t.coverage <= 1:
+        yield f"text.coverage={t.coverage} must be above 0 and at most 1"
+    if d.max_tokens > settings.model.max_positions:
+        yield f"data.max_tokens={d.max_tokens} must not exceed model.max_positions={settings.model.max_positions}"
+
+
+def _impossible_training(settings: Settings) -> Iterator[str]:
+    b, o, t = settings.batch, settings.optimizer, settings.training
+    if b.layout != "buckets" and b.row is not None and b.tokens != "auto" and b.row > b.tokens:
+        yield f"batch.row={b.row} must not exceed batch.tokens={b.tokens}"
+    if o.name == "schedule_free" and o.beta1 == 0:
+        yield "optimizer.beta1=0 must be above 0 for optimizer.name=schedule_free, which averages by it"
+    if o.name == "schedule_free" and t.ema:
+        yield f"training.ema={t.ema} does not go with optimizer.name=schedule_free, which is an average already"
+    if o.schedule == "cosine" and t.steps is None:
+        yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero"
+    if t.steps is None and t.epochs is None and t.minutes is None:
+        yield "one of training.steps, training.epochs and training.minutes must be set"
+
+
+def check_idle(settings: Settings) -> None:
+    """Refuse what would have no effect. For new runs only: a trained model keeps what it was trained with."""
+    m = settings.model
+    idle = ["decoder_layers", "token_dropout"] if m.kind == "rnn" else ["cell", "attention", "bidirectional"]
+    wrong = [
+        f"model.{key}={str(getattr(m, key)).lower()} has no effect with model.kind={m.kind}; leave it out"
+        for key in idle
+        if getattr(m, key) != getattr(ModelSettings, key)
+    ]
+    if m.kind == "rnn" and not m.attention and m.score != ModelSettings.score:
+        wrong.append(f"model.score={m.score} has no effect with model.attention=false; leave it out")
+    if wrong:
+        raise SettingsError("; ".join(wrong))

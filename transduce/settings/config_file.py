@@ -1,0 +1,68 @@
+"""config.yaml: the settings as a file. Plain YAML: sections, keys and values; no tags, no anchors, no aliases."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from transduce.errors import SettingsError
+from transduce.files.reading import SMALL, read_bytes
+from transduce.settings.compose import compose
+from transduce.settings.sections import Overrides, Settings
+
+DEEPEST = 10  # levels; settings have two
+
+
+class _PlainLoader(yaml.BaseLoader):
+    """Every value stays the text it is: settings know their own types, and no constructor can fail or be tricked."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):  # a few lines of them can unfold to terabytes
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="aliases are not used here", problem_mark=mark)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem="too deep", problem_mark=self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def read(path: str | Path, follow_links: bool = True) -> Overrides:
+    """The settings that a YAML file gives. A file in a model folder is read without following links."""
+    place = Path(path).resolve() if follow_links else Path(path)
+    try:
+        text = read_bytes(place, SMALL).decode("utf-8")
+        content = yaml.load(text, _PlainLoader)  # noqa: S506  (it constructs text, lists and mappings only)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"cannot read the settings file {path}: {_sentence(reason)}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" near line {mark.line + 1}" if mark else ""
+        raise SettingsError(f"{path} is not valid YAML{where}; write 'section:' and 'key: value' lines") from error
+    if content in (None, ""):
+        return {}
+    if not isinstance(content, dict):
+        kind = "text" if isinstance(content, str) else "a list"
+        raise SettingsError(f"{path} must hold sections such as 'model:', not {kind}")
+    return content
+
+
+def _sentence(reason: str | None) -> str:
+    return f"it {reason}" if reason and reason.startswith(("is ", "has ", "cannot ")) else str(reason)
+
+
+def read_whole(path: Path) -> Settings:
+    """The settings of a model or a run, from its own config.yaml."""
+    return compose(read(path, follow_links=False))
+
+
+def write(settings: Settings) -> str:
+    """The settings as YAML that `read` takes back."""
+    return yaml.safe_dump(dataclasses.asdict(settings), sort_keys=False, allow_unicode=True)

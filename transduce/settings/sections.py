@@ -1,0 +1,195 @@
+"""The sections of the settings: frozen dataclasses. Every setting has one name (`section.key`), one type, one default,
+one sentence of help and the range of its numbers, all of it here; compose.py puts them together, checks.py judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+Overrides = Mapping[str, Mapping[str, Any]]  # {section: {key: value}}: a preset, a file, flags
+
+
+def setting(
+    default: T,
+    help: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> T:
+    """A dataclass field with its sentence of help, and the range of its numbers."""
+    limits = {"at least": least, "above": above, "below": below, "at most": most}
+    stated = {words: limit for words, limit in limits.items() if limit is not None}
+    return field(default=default, metadata={"help": help, "limits": stated})
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The model; the defaults are the paper's base Transformer."""
+
+    kind: Literal["transformer", "rnn", "classifier"] = setting(
+        "transformer", "transformer; rnn; classifier: a Transformer's encoder that gives labels"
+    )
+    score: Literal["scaled", "dot", "additive", "bilinear"] = setting("scaled", "how attention compares query and key")
+    score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full", least=1)
+    cell: Literal["gru", "lstm"] = setting("gru", "of an rnn")
+    attention: bool = setting(True, "whether an rnn's decoder looks back at all states of its encoder")
+    bidirectional: bool = setting(True, "whether an rnn reads the source in both directions")
+    layers: int = setting(6, "encoder layers, and decoder layers unless set apart (N)", least=1, most=1000)
+    decoder_layers: int | None = setting(None, "decoder layers; none: as many as model.layers", least=1, most=1000)
+    d_model: int = setting(512, "width of the residual stream", least=1)
+    d_ff: int = setting(2048, "inner width of the feed-forward layer", least=1)
+    heads: int = setting(8, "attention heads (h)", least=1)
+    d_k: int | None = setting(None, "width of a head's queries and keys; none: d_model / heads", least=1)
+    d_v: int | None = setting(None, "width of a head's values; none: d_model / heads", least=1)
+    norm: Literal["after", "before"] = setting("after", "layer norm after each sublayer (paper) or before it")
+    final_norm: bool | None = setting(None, "norm at the end of each stack; none: only where norm is before")
+    embedding_norm: bool = setting(False, "norm right after embedding and position")
+    eps: float = setting(1e-5, "epsilon of every layer norm", above=0)
+    attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
+    output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
+    positions: Literal["sinusoid", "learned"] = setting("sinusoid", "fixed sin/cos or a learned table")
+    max_positions: int = setting(
+        1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1, most=100_000
+    )
+    scale: Literal["embedding", "projection", "none"] = setting(
+        "embedding", "times sqrt(d_model) at the embedding, by 1/sqrt(d_model) at the projection, or neither"
+    )
+    tie_output: bool = setting(True, "target embedding = output projection")
+    tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint)")
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
+    dropout: float = setting(0.1, "on each sublayer's output and on the embeddings", least=0, below=1)
+    embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout", least=0, below=1)
+    token_dropout: float = setting(0.0, "share of tokens that are hidden from the model in training", least=0, below=1)
+    residual_dropout: float | None = setting(None, "on each sublayer's output; none: model.dropout", least=0, below=1)
+    attention_dropout: float = setting(0.0, "on the attention weights", least=0, below=1)
+    feed_forward_dropout: float = setting(0.0, "inside the feed-forward layer", least=0, below=1)
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """From characters to token ids."""
+
+    tokenizer: Literal["bpe", "unigram", "words", "characters"] = setting("bpe", "how text is cut into tokens")
+    target_tokenizer: Literal["same", "labels"] = setting(
+        "same", "same: as text.tokenizer; labels: a whole line of the target is one token"
+    )
+    vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)", least=1)
+    joint: bool = setting(True, "one vocabulary for both languages")
+    lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
+    coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
+    byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
+    sampling: float = setting(
+        0.0, "subword sampling in training: BPE dropout rate, or unigram smoothing alpha; 0 is off", least=0, below=1
+    )
+    variants: int = setting(8, "segmentations of each sentence that sampling draws; an epoch uses one of them", least=1)
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which text, and what is left out of it."""
+
+    source: str | None = setting(None, "training text; .gz also; a .tsv or .jsonl holds both sides")
+    target: str | None = setting(None, "its translation, line by line")
+    valid_source: str | None = setting(None, "validation text")
+    valid_target: str | None = setting(None, "its translation")
+    hold_out: int = setting(500, "without validation files: pairs set aside (at most a twentieth); 0: none", least=0)
+    drop_empty: bool = setting(True, "leave out pairs with an empty side")
+    drop_identical: bool = setting(False, "leave out pairs whose two sides are the same")
+    drop_duplicates: bool = setting(False, "leave out pairs seen before")
+    max_tokens: int = setting(256, "leave out pairs with a longer side", least=1)
+    max_ratio: float | None = setting(None, "leave out pairs with one side this many times longer", least=1)
+    cache: str | None = setting(None, "folder for tokenized text; none: inside the run folder")
+
+
+BATCH_TOKENS = 4096
+TEXT_KEPT = 10_000  # lines of validation text that a store keeps as text, to be decoded
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How sentences share a step."""
+
+    tokens: int | Literal["auto"] = setting(
+        BATCH_TOKENS, "slots of a batch on each side, empty ones included; auto: what fits into the GPU", least=1
+    )
+    layout: Literal["auto", "buckets", "packed"] = setting(
+        "auto",
+        "buckets: one sentence a row; packed: several, in one fixed shape; auto: packed on CUDA",
+    )
+    row: int | None = setting(
+        None, "slots of a row in the packed layout; none: 128, or more if a sentence needs it", least=1
+    )
+    accumulate: int = setting(1, "batches summed before an update", least=1)
+    split: int = setting(1, "parts that a batch is worked on in: the same update in less memory", least=1)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """The optimizer and its learning rate; the defaults are the paper's."""
+
+    name: Literal["adam", "adamw", "schedule_free", "muon"] = setting(
+        "adam", "adamw: decay apart from the gradient; schedule_free: averages instead of a decaying rate; muon"
+    )
+    beta1: float = setting(0.9, "decay of the gradient's mean", least=0, below=1)
+    beta2: float = setting(0.98, "decay of the gradient's square", least=0, below=1)
+    eps: float = setting(1e-9, "added to the denominator", above=0)
+    weight_decay: float = setting(0.0, "pull of the weights towards zero", least=0)
+    clip: float | None = setting(None, "largest gradient norm; none: no clipping", above=0)
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = setting("noam", "shape of the learning rate")
+    factor: float = setting(1.0, "multiplies the noam schedule", above=0)
+    rate: float = setting(1e-3, "highest learning rate of the other schedules", above=0)
+    warmup: int = setting(4000, "steps of linear rise (all schedules)", least=1)
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How long, how watched, how kept."""
+
+    steps: int | None = setting(100_000, "stop after this many updates", least=1)
+    epochs: int | None = setting(None, "stop after this many passes over the data", least=1)
+    minutes: float | None = setting(None, "stop after this much training time", above=0)
+    label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary", least=0, below=1)
+    seed: int = setting(1, "of weights, dropout and data order", least=0)
+    device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")
+    precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "auto: bfloat16 where a GPU has it")
+    fast: bool = setting(True, "on a GPU: compiled, with our own kernels; false: plain PyTorch, the same numbers")
+    log_every: int = setting(50, "updates between lines in metrics.jsonl", least=1)
+    validate_every: int = setting(1000, "updates between validations; each also saves a checkpoint", least=1)
+    bleu_lines: int = setting(500, "validation lines decoded for BLEU; 0: none", least=0, most=TEXT_KEPT)
+    bleu_tokenizer: str = setting("13a", "sacreBLEU tokenizer; zh for Chinese")
+    patience: int | None = setting(None, "stop after this many validations without a better one", least=1)
+    ema: float | None = setting(
+        None, "decay of a moving average of the weights, such as 0.999; it is then the model", least=0, below=1
+    )
+    average: int = setting(5, "checkpoints in the averaged weights", least=1)
+    keep: int = setting(2, "complete checkpoints kept for resuming", least=1)
+    keep_best: int = setting(0, "weights of the best validations kept, to be averaged too", least=0)
+    max_skipped: int = setting(10, "stop after so many batches in a row whose loss or gradient is no number", least=1)
+    tensorboard: bool = setting(False, "also write RUN/tensorboard (needs the extra: tensorboard)")
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How translations are looked for."""
+
+    beam: int = setting(4, "hypotheses kept side by side; 1 is greedy", least=1, most=1000)
+    length_penalty: float = setting(0.6, "alpha in ((5 + length) / 6) ** alpha", least=0, most=100)
+    extra: int = setting(50, "longest output: source tokens + this", least=0)
+    tokens: int = setting(4096, "slots of a decoding batch, beams included", least=1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    text: TextSettings = field(default_factory=TextSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)

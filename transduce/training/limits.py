@@ -1,0 +1,53 @@
+"""When training ends: which limit is reached, and what share of the way to the nearest is done. Also for `watch`, so
+without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transduce.settings.sections import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a run; None: there is no such."""
+
+    steps: int | None
+    epochs: int | None
+    minutes: float | None
+    patience: int | None
+
+    @staticmethod
+    def of(t: TrainingSettings) -> Limits:
+        return Limits(t.steps, t.epochs, t.minutes, t.patience)
+
+    def reached(self, step: int, epoch: int, seconds: float, since_best: int) -> str:
+        """The limit that has been reached before an update in this epoch, in words; empty if none has."""
+        if self.steps is not None and step >= self.steps:
+            return "all steps done"
+        if self.epochs is not None and epoch >= self.epochs:
+            return f"all {self.epochs} epochs done"
+        if self.minutes is not None and seconds >= 60 * self.minutes:
+            return f"{self.minutes:g} minutes are over"
+        if self.patience is not None and since_best >= self.patience:
+            return f"no better validation in the last {self.patience}"
+        return ""
+
+    def share_done(self, step: float, epochs: float, seconds: float) -> float:
+        """Of the limit that is nearest; `epochs` with their fraction."""
+        shares = [
+            step / self.steps if self.steps else 0.0,
+            epochs / self.epochs if self.epochs else 0.0,
+            seconds / (60 * self.minutes) if self.minutes else 0.0,
+        ]
+        return min(1.0, max(shares))
+
+    def describe(self, warmup: int) -> str:
+        """When training will stop; and a word on a schedule that cannot unfold before that."""
+        limits = [f"{self.steps:,} steps"] if self.steps else []
+        limits += [f"{self.epochs} epochs"] if self.epochs else []
+        limits += [f"{self.minutes:g} minutes"] if self.minutes else []
+        limits += [f"{self.patience} validations without a better one"] if self.patience else []
+        many = ", whichever comes first" if len(limits) > 1 else ""
+        short = f"; optimizer.warmup={warmup} is longer than that" if self.steps and self.steps < warmup else ""
+        return f"training stops after {' or '.join(limits)}{many}{short}"

@@ -1,0 +1,98 @@
+"""The settings of a run: from preset, file and flags; and what of them may change when it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import ModelError, SettingsError
+from transduce.files.manifest import MANIFEST
+from transduce.files.run_folder import CONFIG, RunFolder
+from transduce.settings import config_file, presets
+from transduce.settings.checks import check_idle
+from transduce.settings.compose import compose
+from transduce.settings.entries import flat
+from transduce.settings.sections import Overrides, Settings
+from transduce.settings.task import TASKS, Task, task_of
+
+# When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
+MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
+MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
+
+
+def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate") -> Settings:
+    """The settings of a run: preset, task, file and flags in rising strength; for an existing run, over what it has."""
+    folder, file = RunFolder(run), config_file.read(config) if config else {}
+    _refuse_damaged(folder)
+    given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
+    if not folder.config.exists() or (given and not folder.has_started):  # what failed before its first step is new
+        return _for_new_run(run, preset, TASKS[task], file, flags)
+    before = config_file.read_whole(folder.config)
+    if task_of(before) != TASKS[task] and task != "translate":
+        raise SettingsError(
+            f"{run} holds a model of kind {before.model.kind}, not a classifier; choose another run folder"
+        )
+    layers = [presets.find(preset).settings] if preset else []
+    now = compose(*layers, file, flags, base=before)
+    if folder.has_started:
+        _refuse_changes(run, flat(before), flat(now))
+    return now
+
+
+def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Settings:
+    if run.exists() and not RunFolder(run).config.exists() and not _is_empty(run):
+        raise SettingsError(f"{run} exists and is not a run folder; choose another name")
+    sections = [layer.get("data") for layer in (file, flags)]
+    own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
+    base = presets.find(preset or ("small" if own_text else "tiny")).settings
+    if task.settings and base.get("model", {}).get("kind", "transformer") != "transformer":
+        raise SettingsError(
+            f"--task {task.name} trains an encoder of the Transformer; the preset {preset} is of another kind"
+        )
+    resolved = compose(base, task.settings, file, flags)
+    check_idle(resolved)
+    return resolved
+
+
+def _refuse_damaged(folder: RunFolder) -> None:
+    """A run that has lost its settings or its manifest cannot go on, and must not begin anew over what is left."""
+    if not folder.has_started:
+        return
+    for name in (CONFIG, MANIFEST):
+        path = folder.path / name
+        if not path.exists() or path.stat().st_size == 0:
+            problem = "is empty" if path.exists() else "is missing"
+            raise ModelError(
+                f"{folder.path} is damaged: {name} {problem}; copy it from a backup, or choose another run"
+            )
+
+
+def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """A run that goes on is the same run: what decides its updates stays."""
+    changed = [name for name, value in new.items() if value != old[name] and not _may_change(name)]
+    adam = {"adam", "adamw"}  # which remember the same
+    changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
+    if changed:
+        told = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
+        raise SettingsError(
+            f"{run} was started with {told}; leave that out, or choose another run folder (what may change: how long "
+            f"it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
+            f"decay, precision, batch.split, device and search)"
+        )
+
+
+def _written(value: Any) -> str:
+    """As a flag has it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _may_change(name: str) -> bool:
+    section, key = name.split(".")
+    if section == "training":
+        return key not in ("seed", "label_smoothing", "ema")
+    return section == "search" or name in MAY_CHANGE
+
+
+def _is_empty(folder: Path) -> bool:
+    """But for files that were being written when a run was killed."""
+    return folder.is_dir() and all(path.name.endswith(".part") for path in folder.iterdir())

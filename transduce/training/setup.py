@@ -1,0 +1,193 @@
+"""From text to training: everything that a run is made of, put together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.data.batches import Batches
+from transduce.data.corpus import Corpus
+from transduce.errors import UserError
+from transduce.files import strict_json
+from transduce.files.atomic import write_file
+from transduce.files.lock import locked
+from transduce.files.manifest import write_folder
+from transduce.files.reading import SMALL, read_bytes
+from transduce.files.run_folder import CONFIG, RunFolder
+from transduce.models.kinds import kind_of, new_model
+from transduce.nn.device import prepare_device
+from transduce.report import SILENT, Report
+from transduce.settings import config_file
+from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings
+from transduce.settings.task import task_of
+from transduce.training import checkpoint
+from transduce.training.distributed import ALONE, Processes, process_group
+from transduce.training.journal import Journal
+from transduce.training.keeper import Keeper
+from transduce.training.limits import Limits
+from transduce.training.memory import find_budget
+from transduce.training.prepare import Text, prepare
+from transduce.training.signals import ignore_save_signal
+from transduce.training.state import RunState, read_state
+from transduce.training.trainer import Outcome, Trainer
+from transduce.training.updater import Updater
+from transduce.training.validate import Validator, make_score
+
+
+def fit(
+    run: Path,
+    training: Corpus,
+    validation: Corpus | None,
+    settings: Settings,
+    report: Report = SILENT,
+    max_minutes: float | None = None,
+) -> Outcome:
+    """From corpora to a trained model in `run`; what commands and `transduce.train` share."""
+    folder = RunFolder(run)
+    device = prepare_device(settings.training.device)
+    with ignore_save_signal(), process_group(device) as processes:
+        report = report if processes.is_main else SILENT
+        with locked(run) if processes.is_main else contextlib.nullcontext():
+            deadline = _deadline(folder, max_minutes) if processes.is_main else None
+            text = prepare(folder, training, validation, settings, report, processes)
+            _remember_deadline(folder, deadline)
+            setup = Setup(folder, text, settings, device, report, processes)
+            trainer = setup.trainer(deadline)
+            report.say(Limits.of(settings.training).describe(settings.optimizer.warmup))
+            return _train(trainer, settings, report)
+
+
+class Setup:
+    """Puts a trainer together, or only an updater to try a batch size with."""
+
+    def __init__(
+        self, run: RunFolder, text: Text, settings: Settings, device: str, report: Report, processes: Processes
+    ) -> None:
+        self.run, self.text, self.settings = run, text, settings
+        self.device, self.report, self.processes = device, report, processes
+
+    def trainer(self, deadline: float | None) -> Trainer:
+        """Batches and a new model, ready to train or to go on."""
+        batch = self._batch_settings()
+        batches = self._batches(batch)
+        updater = self._updater(batch, batches, self.processes)
+        validator, settings = self._validator(batch, batches), updater.settings.training
+        empty = batches.fill(0).empty
+        self._describe(updater, batches, empty)
+        keeper = Keeper(self.run, updater, settings, self.processes, self.report)
+        journal = Journal(
+            self.run,
+            settings,
+            validator.task,
+            self.device,
+            self.processes.is_main,
+            self.report,
+            batches.store.lines,
+            empty,
+        )
+        return Trainer(updater, batches, validator, keeper, journal, self.report, deadline)
+
+    def _batches(self, batch: BatchSettings) -> Batches:
+        share = (self.processes.rank, self.processes.count)
+        return Batches(self.text.training, batch, self.settings.training.seed, self.device, share)
+
+    def _updater(self, batch: BatchSettings, batches: Batches, processes: Processes) -> Updater:
+        seed, tokenizers = self.settings.training.seed, self.text.tokenizers
+        torch.manual_seed(seed)
+        model = new_model(self.settings.model, tokenizers.source.size, tokenizers.target.size)
+        if not self.processes.is_main:
+            torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout
+        settings = replace(self.settings, batch=batch)
+        return Updater(model, settings, self.device, batches.packed, self.report, processes)
+
+    def _validator(self, batch: BatchSettings, batches: Batches) -> Validator:
+        store, settings, processes = self.text.validation, self.settings, self.processes
+        valid_batches, pairs = None, []
+        if store is not None:
+            share = batches.budget // (processes.count * batch.split)  # as much as fits in training
+            budget = max(min(share, BATCH_TOKENS), store.longest + 1)
+            valid_batches = Batches(store, replace(batch, layout="buckets", tokens=budget), seed=0)
+            pairs = store.text(settings.training.bleu_lines)
+        score = make_score(settings, self.text.tokenizers, pairs, self.device, processes)
+        return Validator(task_of(settings), valid_batches, score, self.device, processes)
+
+    def _describe(self, updater: Updater, batches: Batches, empty: float) -> None:
+        weights, count = sum(weight.numel() for weight in updater.model.parameters()), self.processes.count
+        self.report.say(f"{len(batches.plan(0)):,} batches an epoch, {empty:.1%} of their slots empty")
+        shared = f", {count} processes, {1 / count:.0%} of each batch for each" if count > 1 else ""
+        self.report.say(f"model of {weights:,} weights on {self.device}{shared}")
+
+    def _batch_settings(self) -> BatchSettings:
+        """`auto` becomes what the run was started with; for a new run, what is fastest on this device, and fits."""
+        batch = self.settings.batch
+        found, _ = checkpoint.latest(self.run)
+        before = None if found is None else read_state(found)
+        if batch.layout == "auto":
+            packs = self.device == "cuda" and kind_of(self.settings.model).packs
+            layout: Any = before.layout if before else "packed" if packs else "buckets"
+            batch = replace(batch, layout=layout)
+        if batch.tokens == "auto" and before is not None and before.batch_tokens:
+            return replace(batch, tokens=before.batch_tokens)
+        if batch.tokens == "auto" and self.device != "cuda":
+            self.report.say(f"batch.tokens=auto: {BATCH_TOKENS:,}, since without a GPU larger batches are no faster")
+            return replace(batch, tokens=BATCH_TOKENS)
+        return replace(batch, tokens=self._find_tokens(batch)) if batch.tokens == "auto" else batch
+
+    def _find_tokens(self, batch: BatchSettings) -> int:
+        """The largest batch that fits into the GPUs of all processes."""
+
+        def try_update(tokens: int) -> None:
+            some = replace(batch, tokens=tokens)
+            batches = self._batches(some)
+            updater = self._updater(some, batches, ALONE)  # another process may need other tries
+            updater.update([batches.largest(0)], RunState())
+
+        tokens = min(self.processes.gather(find_budget(try_update)))
+        self.report.say(f"batch.tokens=auto: {tokens:,} slots a side fit into this GPU")
+        return tokens
+
+
+def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
+    """Train, and say how it ended."""
+    run, is_main = trainer.keeper.run, trainer.processes.is_main
+    config = {CONFIG: config_file.write(settings).encode()}
+    try:
+        outcome = trainer.run(lambda: write_folder(run.path, config) if is_main else None)
+    except torch.OutOfMemoryError as error:  # in an update it has been met already (training/memory.py)
+        raise UserError(
+            f"out of memory beside the updates, at step {trainer.state.step:,}; let nothing else use this GPU, "
+            f"or begin a new run with smaller batch.tokens (the same command goes on from step "
+            f"{trainer.keeper.saved_step:,})"
+        ) from error
+    measure = trainer.validator.task.measure
+    score = "" if outcome.score is None else f", validation {measure} {outcome.score:.1f}"
+    report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
+    if outcome.complete:
+        report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
+    return outcome
+
+
+def _deadline(run: RunFolder, minutes: float | None) -> float | None:
+    """When this session is to end. Where torchrun has started it again, that was decided the first time."""
+    if minutes is None:
+        return None
+    session = os.environ.get("TORCHELASTIC_RUN_ID")
+    if session and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = strict_json.loads(read_bytes(run.session, SMALL))
+            if before["session"] == session:
+                return float(before["until"])
+    return time.time() + 60 * minutes
+
+
+def _remember_deadline(run: RunFolder, deadline: float | None) -> None:
+    """For torchrun, which may start this session again."""
+    session = os.environ.get("TORCHELASTIC_RUN_ID")
+    if session and deadline is not None:
+        write_file(run.session, strict_json.dumps({"session": session, "until": deadline}).encode())

@@ -1,0 +1,111 @@
+"""The run state: where a run stands, as state.json in every checkpoint keeps it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import ModelError
+from transduce.files import strict_json
+from transduce.files.reading import read_bytes
+from transduce.files.run_folder import STATE
+from transduce.training.validation import Validation
+
+LARGEST = 50_000_000  # bytes: a validation is some fifty
+HIGHEST = 2**62  # of whole numbers
+
+
+@dataclass
+class RunState:
+    """All that decides how a run goes on, but for weights, optimizer and random states."""
+
+    step: int = 0  # updates done, or skipped
+    epoch: int = 0  # passes begun, from 0
+    batch: int = 0  # batches of this epoch already used
+    seconds: float = 0.0  # time spent, earlier sessions included
+    target_tokens: int = 0
+    rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
+    data: str = ""  # name of the token store: the text that is trained on
+    valid_data: str | None = None  # and that is validated on; "": there is none; none: an older version did not say
+    layout: str = "buckets"  # of its batches, by which `batch` counts
+    batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
+    validated: int = 0  # the step of the last validation
+    best_loss: float | None = None
+    best_score: float | None = None
+    since_best: int = 0  # validations without a better one
+    validations: list[tuple[int, float | None, float | None]] = field(default_factory=list)  # step, loss, score
+    loss_total: float = 0.0  # since the last line of metrics.jsonl
+    loss_tokens: int = 0
+    usual_loss: float = 0.0  # of the lines so far
+    lines: int = 0
+    skipped: int = 0  # updates whose loss or gradient was no number
+    skipped_in_a_row: int = 0
+
+    @property
+    def best(self) -> Validation | None:
+        return None if self.best_loss is None else Validation(self.best_loss, self.best_score)
+
+    def best_steps(self) -> list[int]:
+        """The steps that were validated, the best first; of equal ones the earlier."""
+        best: list[tuple[Validation, int]] = []
+        for step, loss, score in self.validations:
+            if loss is not None:  # there was validation text
+                result = Validation(loss, score)
+                place = next((i for i, (other, _) in enumerate(best) if result.better_than(other)), len(best))
+                best.insert(place, (result, step))
+        return [step for _, step in best]
+
+    def add_validation(self, result: Validation | None) -> bool:
+        """Note a validation of this step, or that there is no text for one; tells whether it is the best so far."""
+        self.validations.append((self.step, *(result or (None, None))))
+        self.validated = self.step
+        if result is None:
+            return False
+        better = result.better_than(self.best)
+        self.since_best = 0 if better else self.since_best + 1
+        if better:
+            self.best_loss, self.best_score = result.loss, result.score
+        return better
+
+    def to_json(self) -> bytes:
+        return strict_json.dumps(asdict(self), indent=1).encode()
+
+
+def read_state(checkpoint: Path) -> RunState:
+    """Where the run stood; a checkpoint of an older version may say less."""
+    path = checkpoint / STATE
+    try:
+        stored = strict_json.loads(read_bytes(path, LARGEST))
+        state = RunState(
+            **{f.name: _checked(f.name, f.type, stored[f.name]) for f in fields(RunState) if f.name in stored}
+        )
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    return state
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """A field as its type says; a ValueError otherwise."""
+    kind = str(kind)
+    if kind.startswith("list"):
+        return [_checked_validation(entry) for entry in value]
+    if (value is None and "None" in kind) or (isinstance(value, str) and "str" in kind):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {str(value)[:40]!r}")
+    if "int" in kind and (not isinstance(value, int) or not 0 <= value < HIGHEST):
+        raise ValueError(f"{name} is {str(value)[:40]}")
+    if "str" in kind:
+        raise ValueError(f"{name} is no text")
+    return value
+
+
+def _checked_validation(entry: Any) -> tuple[int, float | None, float | None]:
+    step, loss, score = entry
+    return (
+        _checked("validations", "int", step),
+        _checked("validations", "float | None", loss),
+        _checked("validations", "float | None", score),
+    )

@@ -1,0 +1,76 @@
+"""Validation: the loss of held-out text, and the task's measure by decoding it. Every process takes its share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from transduce import evaluate
+from transduce.data.batches import Batches
+from transduce.decoding.translator import Translator
+from transduce.models.seq2seq import Seq2Seq
+from transduce.settings.sections import Settings
+from transduce.settings.task import Task, task_of
+from transduce.text.normalise import normalise
+from transduce.text.tokenizers import Tokenizers
+from transduce.training.distributed import Processes
+from transduce.training.loss import cross_entropy
+from transduce.training.validation import Validation
+
+WORST = 1e9  # stands for a loss that is no number, which JSON has none of
+
+
+@dataclass(frozen=True)
+class Validator:
+    """Validation text, ready to be used again and again."""
+
+    task: Task
+    batches: Batches | None  # None: there is no validation text
+    score: Callable[[Seq2Seq], float] | None  # the measure, in percent; None: nothing is decoded
+    device: str
+    processes: Processes
+
+    @torch.no_grad()
+    def validate(self, model: Seq2Seq) -> Validation | None:
+        """Judge the weights that the model holds now, without smoothing."""
+        if self.batches is None:
+            return None
+        model.eval()
+        total, count = 0.0, 0
+        for batch in itertools.islice(self.batches.epoch(0), self.processes.rank, None, self.processes.count):
+            batch = batch.to(self.device)
+            loss = cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+            total += float(loss.total)
+            count += int(loss.tokens)
+        totals, counts = zip(*self.processes.gather([_finite(total), count]), strict=True)
+        return Validation(_finite(sum(totals) / sum(counts)), self.score(model) if self.score else None)
+
+
+def _finite(loss: float) -> float:
+    return loss if math.isfinite(loss) else WORST
+
+
+def make_score(
+    settings: Settings, tokenizers: Tokenizers, pairs: list[tuple[str, str]], device: str, processes: Processes
+) -> Callable[[Seq2Seq], float] | None:
+    """A function that decodes the sources of some pairs greedily and scores the result: BLEU, or accuracy of labels."""
+    tokenize, task = settings.training.bleu_tokenizer, task_of(settings)
+    evaluate.metrics(tokenize)  # complain now, not after an hour
+    if not pairs:
+        return None
+    references = [target for _, target in pairs]
+    share = [source for source, _ in pairs[processes.rank :: processes.count]]
+
+    def decode(model: Seq2Seq) -> list[str]:
+        translator = Translator(model, tokenizers, settings, device).with_search(beam=1)
+        shares = processes.gather([translation.text for translation in translator.translate(share)])
+        return [shares[i % processes.count][i // processes.count] for i in range(len(pairs))]
+
+    if task.labels:
+        labels = [normalise(label) for label in references]
+        return lambda model: 100 * evaluate.exact_match(decode(model), labels)
+    return lambda model: evaluate.bleu(decode(model), references, tokenize, settings.text.lowercase)
