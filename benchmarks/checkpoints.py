@@ -2,7 +2,7 @@
 
     python benchmarks/checkpoints.py --size base
 
-A trainer of ours makes updates and now and then a checkpoint, as a run does: the state is copied, and a thread writes
+An updater of ours makes updates and now and then a checkpoint, as a run does: the state is copied, and a thread writes
 it while training goes on. Prints the usual time of an update, how long the copy takes (training stands still), how
 long the writing takes (it does not), and the time of an update while something is being written.
 """
@@ -19,6 +19,11 @@ import torch
 from common import machine, synchronize, write
 from systems import SIZES, ours
 
+from transduce.files.run_folder import RunFolder
+from transduce.report import SILENT
+from transduce.training.distributed import ALONE
+from transduce.training.keeper import Keeper
+
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -28,22 +33,21 @@ def main() -> None:
     words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = words.parse_args()
     step = ours(SIZES[given.size], given.device)
-    trainer = step.trainer
-    trainer.run_folder = Path(tempfile.mkdtemp())
+    run = RunFolder(Path(tempfile.mkdtemp()))
+    keeper = Keeper(run, step.updater, step.updater.settings.training, ALONE, SILENT)
     for _ in range(5):
         step()
-    trainer._look()
     synchronize()
     usual, copying, writing, beside = [], [], [], []
     for _ in range(given.checkpoints):
         usual += [_timed(step) for _ in range(8)]
-        copying.append(_timed(trainer._save))
+        copying.append(_timed(lambda: keeper.save(step.state)))
         begin = time.perf_counter()
-        while trainer.writer.is_busy:
+        while keeper.writer.is_busy:
             beside.append(_timed(step))
         writing.append(time.perf_counter() - begin)
-        trainer.writer.wait()
-    size = sum(path.stat().st_size for path in trainer.run_folder.rglob("*.safetensors")) / 2  # two are kept
+        keeper.writer.wait()
+    size = sum(path.stat().st_size for path in run.path.rglob("*.safetensors")) / 2  # two are kept
     result = {
         "checkpoint, MB": round(size / 1e6),
         "an update, ms": round(1e3 * statistics.median(usual), 1),

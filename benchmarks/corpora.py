@@ -23,7 +23,7 @@ from pathlib import Path
 
 from common import machine, write
 
-from transduce.text.bundled import bundled
+from transduce.bundled.corpus import bundled
 
 SHORTEST, LONGEST = 16, 2000  # bytes
 SMALL = """--preset tiny --device cpu --model.layers 1 --model.d_model 32 --model.d_ff 32 --model.heads 2
@@ -119,20 +119,18 @@ def main() -> None:
 
 def _store_speed(here: Path) -> int:
     """Of the store alone, which is what spm_encode does and more: filters, lengths, an index."""
-    from transduce import config
-    from transduce.data import store
+    from transduce.data.build import Part, build_stores
     from transduce.data.corpus import open_corpus
-    from transduce.text.tokenizer import Tokenizers
+    from transduce.data.tokenize import Job
+    from transduce.settings import config_file
+    from transduce.text.tokenizers import Tokenizers
 
-    settings = config.compose(config.read(here / "run/config.yaml"))
+    settings = config_file.read_whole(here / "run/config.yaml")
     tokenizers = Tokenizers.load(here / "run", settings.text)
     corpus = open_corpus(str(here / "head.de"), str(here / "head.en"))
-    work = store._Work(tokenizers, settings.data, None)
-    (here / "store").mkdir()
     begin = time.monotonic()
-    store._write(here / "store", corpus, work, store.SILENT)
-    seconds = time.monotonic() - begin
-    return round(store.Store(here / "store").counts.read / seconds)
+    (store,) = build_stores(corpus, "", [Part(Job(tokenizers, settings.data))], here / "store")
+    return round(store.counts.read / (time.monotonic() - begin))
 
 
 def _spm_encode(here: Path, lines: int) -> int | None:

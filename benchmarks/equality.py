@@ -2,7 +2,7 @@
 
     python benchmarks/equality.py [--device cuda] [--steps 200]
 
-Two trainers with the same weights and no dropout get the same sentences at every step: one of them packed (on a GPU by
+Two updaters with the same weights and no dropout get the same sentences at every step: one of them packed (on a GPU by
 the fast path), the other one sentence a row by plain PyTorch. Prints how far loss and gradients are apart at the first
 step, and the losses along the way.
 """
@@ -10,6 +10,7 @@ step, and the losses along the way.
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -17,18 +18,20 @@ import numpy as np
 import torch
 from common import machine, write
 
-from transduce.config import DataSettings, Settings, compose
-from transduce.data import store
+from transduce.bundled.corpus import bundled
 from transduce.data.batches import Batches
+from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
 from transduce.models import transformer
-from transduce.nn.device import choose_device
-from transduce.text.bundled import bundled
-from transduce.text.tokenizer import Tokenizers
-from transduce.training.trainer import Trainer
+from transduce.nn.device import prepare_device
+from transduce.settings.compose import compose
+from transduce.settings.sections import DataSettings, Settings
+from transduce.text.tokenizers import Tokenizers
+from transduce.training.state import RunState
+from transduce.training.updater import Updater
 
 
-def trainer(device: str, layout: str, fast: bool, precision: str) -> Trainer:
+def updater(device: str, layout: str, fast: bool, precision: str) -> tuple[Updater, Batches]:
     """On the bundled corpus; the paper's layers in a small size."""
     settings: Settings = compose(
         {
@@ -41,22 +44,26 @@ def trainer(device: str, layout: str, fast: bool, precision: str) -> Trainer:
     )
     text = ListCorpus([(pair.source, pair.target) for pair in bundled(train=10_000).train])
     tokenizers = Tokenizers.train(text, settings.text)
-    built = store.build(text, tokenizers, DataSettings(), Path(tempfile.gettempdir()) / "equality")
+    built = build_store(text, tokenizers, DataSettings(), Path(tempfile.gettempdir()) / "equality")
     torch.manual_seed(0)
     model = transformer.build(settings.model, tokenizers.source.size, tokenizers.target.size)
     batches = Batches(built, settings.batch, seed=1, device=device)
-    return Trainer(Path(tempfile.mkdtemp()), model, settings, batches, None, None, device)
+    return Updater(model, settings, device, batches.packed), batches
 
 
 def compare(device: str, precision: str, steps: int) -> dict[str, float]:
     """Packed and fast against one a row and plain, on the same sentences."""
-    packed, apart = trainer(device, "packed", True, precision), trainer(device, "buckets", False, precision)
-    reference = trainer(device, "buckets", False, "float32")
+    (packed, batches), (apart, rows_apart) = (
+        updater(device, layout, layout == "packed", precision) for layout in ("packed", "buckets")
+    )
+    reference, _ = updater(device, "buckets", False, "float32")
+    states = RunState(), RunState()
+    every = (batch for epoch in itertools.count() for batch in batches.epoch(epoch))
     facts: dict[str, float] = {}
     losses = []
-    for number, (_, _, [batch]) in zip(range(steps), packed._groups(), strict=False):
+    for number, batch in zip(range(steps), every, strict=False):
         plan = np.column_stack([batch.pairs, np.arange(len(batch.pairs))])
-        one_a_row = apart.train_batches.assemble(plan).to(device)
+        one_a_row = rows_apart.assemble(plan).to(device)
         if number == 0:
             found = {}
             for name, one, rows in (
@@ -71,9 +78,8 @@ def compare(device: str, precision: str, steps: int) -> dict[str, float]:
                 loss, gradient = found[name]
                 facts[f"loss, {name}"] = abs(loss / found["exact"][0] - 1)
                 facts[f"gradient, {name}"] = float((gradient - found["exact"][1]).norm() / found["exact"][1].norm())
-        losses.append(
-            [float(one.update([rows]).total) / batch.tokens for one, rows in ((packed, batch), (apart, one_a_row))]
-        )
+        given = ((packed, batch, states[0]), (apart, one_a_row, states[1]))
+        losses.append([float(one.update([rows], state).total) / batch.tokens for one, rows, state in given])
     both = np.array(losses)
     facts["largest difference of the losses"] = float(np.abs(both[:, 0] - both[:, 1]).max())
     print(f"\n{precision}: relative distance from one sentence a row, plain, in float32")
@@ -90,7 +96,7 @@ def main() -> None:
     words.add_argument("--steps", type=int, default=200)
     words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = words.parse_args()
-    choose_device(given.device)
+    prepare_device(given.device)
     print(" · ".join(f"{key} {value}" for key, value in machine().items()))
     precisions = ("float32", "bfloat16") if given.device == "cuda" else ("float32",)
     facts = {precision: compare(given.device, precision, given.steps) for precision in precisions}

@@ -24,11 +24,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
-from transduce.config import compose
-from transduce.data.corpus import Normalised
+from transduce.commands.bench import corpora
+from transduce.data.corpus import Corpus, Pair
 from transduce.evaluate import as_papers_do, bleu
-from transduce.tasks.bench import TASKS, Task
-from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
+from transduce.settings.compose import compose
+from transduce.settings.recipes import RECIPES, Recipe
+from transduce.text.normalise import normalise
+from transduce.text.special import BEGIN, END, PAD
+from transduce.text.tokenizers import Tokenizers
 
 TOKENS, RATE, WARM_UP = 8192, 5e-4, 1000
 
@@ -95,12 +98,16 @@ def translate(net: MarianMTModel, tokenizers: Tokenizers, texts: list[str], beam
     return answers
 
 
+def _normalised(corpus: Corpus) -> list[Pair]:
+    return [Pair(normalise(pair.source), normalise(pair.target), pair.line) for pair in corpus]
+
+
 class Learner:
     """A model on its way, and the best weights so far."""
 
-    def __init__(self, task: Task, given: argparse.Namespace) -> None:
+    def __init__(self, task: Recipe, given: argparse.Namespace) -> None:
         self.given, self.began = given, time.monotonic()
-        self.train, self.valid, self.test = (list(Normalised(corpus)) for corpus in task.corpora(given.data))
+        self.train, self.valid, self.test = (_normalised(corpus) for corpus in corpora(task, given.data))
         self.tokenizers = Tokenizers.train(self.train, compose(task.settings).text)
         self.sources = [[*ids, END] for ids in self.tokenizers.source.encode([pair.source for pair in self.train])]
         self.targets = self.tokenizers.target.encode([pair.target for pair in self.train])
@@ -174,7 +181,7 @@ class Learner:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("task", choices=TASKS)
+    words.add_argument("task", choices=RECIPES)
     words.add_argument("--data", type=Path, default=Path("data"))
     words.add_argument("--minutes", type=float, default=9.0, help="of training, validation included")
     words.add_argument("--seed", type=int, default=1)
@@ -183,7 +190,7 @@ def main() -> None:
     words.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     given = words.parse_args()
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
-    learner = Learner(TASKS[given.task], given)
+    learner = Learner(RECIPES[given.task], given)
     learner.learn()
     command = f"python benchmarks/marian.py {given.task} --minutes {given.minutes:g} --seed {given.seed}"
     result = {"task": given.task, "system": "HF MarianMTModel", "command": command, **learner.result()}

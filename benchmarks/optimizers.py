@@ -33,16 +33,17 @@ COLOURS = {
 
 def train(task: str, optimizer: str, seed: int, given: argparse.Namespace) -> None:
     """One run, kept as a small JSON with its curve."""
-    from transduce.config import compose
-    from transduce.tasks.bench import TASKS
-    from transduce.tasks.train import fit
+    from transduce.commands.bench import corpora
+    from transduce.files import metrics
+    from transduce.settings.compose import compose
+    from transduce.settings.recipes import RECIPES
     from transduce.terminal import Terminal
-    from transduce.training import metrics
+    from transduce.training.setup import fit
 
     settings = compose(
         {
             "model": MODEL,
-            "text": TASKS[task].settings["text"],
+            "text": RECIPES[task].settings["text"],
             "batch": {"tokens": 4096},
             "optimizer": {**OPTIMIZERS[optimizer], "clip": 1.0},
             "training": {
@@ -51,7 +52,7 @@ def train(task: str, optimizer: str, seed: int, given: argparse.Namespace) -> No
         }
     )  # fmt: skip
     run = given.runs / f"{task}-{optimizer}-{seed}"
-    training, validation, _ = TASKS[task].corpora(given.data)
+    training, validation, _ = corpora(RECIPES[task], given.data)
     fit(run, training, validation, settings, Terminal())
     lines = [line for line in metrics.read(run / "metrics.jsonl") if line["kind"] == "valid"]
     facts = {

@@ -2,17 +2,15 @@
 
 Peers get what serves them best and is honest: length-sorted batches that already lie on the device, bfloat16, fused
 AdamW, SDPA without cuDNN (which plans anew for every shape), the loss compiled together with the model.
-Ours is the trainer itself, with everything a run does between two validations.
+Ours is the updater itself, which does everything a run does between two validations but look at the loss.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,13 +19,14 @@ import torch.nn.functional as F
 from common import sentence_lengths
 from torch import Tensor, nn
 
-from transduce.config import compose
-from transduce.data.batches import Batches
+from transduce.data.batches import Batch, Batches
 from transduce.data.store import Side
+from transduce.fast.recorded import RecordedGradients
 from transduce.models import transformer
-from transduce.nn.device import choose_device
-from transduce.training.gradients import FastGradients
-from transduce.training.trainer import Trainer
+from transduce.nn.device import prepare_device
+from transduce.settings.compose import compose
+from transduce.training.state import RunState
+from transduce.training.updater import Updater
 
 PAD = 0
 
@@ -72,8 +71,8 @@ SIZES = {
 
 
 def ours(size: Size, device: str, fast: bool = True, layout: str | None = None) -> Callable[[], int]:
-    """The trainer on text that lies in its store."""
-    choose_device(device)
+    """The updater on text that lies in its store."""
+    prepare_device(device)
     model = {"layers": size.layers, "d_model": size.d_model, "d_ff": size.d_ff, "heads": size.heads}
     settings = compose(
         {
@@ -85,32 +84,35 @@ def ours(size: Size, device: str, fast: bool = True, layout: str | None = None) 
     torch.manual_seed(0)
     built = transformer.build(settings.model, size.vocabulary, size.vocabulary)
     batches = Batches(_Text(size), settings.batch, seed=1, device=device)
-    return Step(Trainer(Path(tempfile.mkdtemp()), built, settings, batches, None, None, device), size)
+    return Step(Updater(built, settings, device, batches.packed), batches, size)
 
 
 class Step:
     """One update of ours; and what else can be asked of it."""
 
-    def __init__(self, trainer: Trainer, size: Size) -> None:
-        self.trainer, self.size = trainer, size
-        self.groups = trainer._groups()
+    def __init__(self, updater: Updater, batches: Batches, size: Size) -> None:
+        self.updater, self.batches, self.size, self.state = updater, batches, size, RunState()
+        self.every = self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        return (batch for epoch in itertools.count() for batch in self.batches.epoch(epoch))
 
     def __call__(self) -> int:
-        return self.trainer.update(next(self.groups)[2]).tokens
+        return self.updater.update([next(self.every)], self.state).tokens
 
     def uncounted(self) -> int:
         """Bytes of the optimizer where it was made after a graph was recorded, whose room stays reserved beside it."""
-        if not isinstance(self.trainer.gradients, FastGradients):
+        if not isinstance(self.updater.gradients, RecordedGradients):
             return 0
-        state = self.trainer.optimizer.state[self.trainer.flat.weights].values()
+        state = self.updater.optimizer.state[self.updater.flat.weights].values()
         return sum(value.numel() * value.element_size() for value in state)
 
     def length(self, mean: float) -> None:
         """Go on with sentences of another length, in batches of the same shape."""
-        old = self.trainer.train_batches
+        old = self.batches
         text = _Text(replace(self.size, length=mean, pairs=int(self.size.pairs * self.size.length / mean)))
-        self.trainer.train_batches = Batches(text, old.settings, seed=1, device=self.trainer.device)
-        self.groups = self.trainer._groups()
+        self.batches = Batches(text, old.settings, seed=1, device=self.updater.device)
+        self.every = self._batches()
 
     def profile(self, steps: int) -> dict[str, tuple[float, float]]:
         """Milliseconds of the GPU and number of launches in an update, by kernel."""

@@ -6,7 +6,7 @@ python examples/translate.py          about a minute on two cores
 from __future__ import annotations
 
 import transduce
-from transduce.text.bundled import bundled
+from transduce.bundled.corpus import bundled
 
 SENTENCES = ("ich möchte ein bier", "er bleibt zu hause, weil er müde ist", "hast du das rote fahrrad repariert?")
 

@@ -77,7 +77,7 @@ def main() -> int:
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        from transduce.text.bundled import bundled
+        from transduce.bundled.corpus import bundled
 
         pairs = bundled(train=1500, dev=0, test=0).train
         (here / "text.de").write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
@@ -112,7 +112,7 @@ def main() -> int:
 
 
 def _checkpoints(run: Path) -> str:
-    found = sorted((run / "training").glob("step-*/standing.json"), key=lambda path: path.stat().st_mtime)
+    found = sorted((run / "training").glob("step-*/state.json"), key=lambda path: path.stat().st_mtime)
     return ", ".join(str(json.loads(path.read_text())["step"]) for path in found) or "none yet"
 
 

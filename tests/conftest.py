@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.config import ModelSettings, Settings, compose
+from transduce.bundled.corpus import bundled
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
 from transduce.models import transformer
 from transduce.nn.rows import Rows
-from transduce.tasks.resolve import resolve
-from transduce.tasks.train import fit
-from transduce.text.bundled import bundled
-from transduce.text.tokenizer import BEGIN, END
+from transduce.settings.compose import compose
+from transduce.settings.sections import ModelSettings, Settings
+from transduce.text.special import BEGIN, END
+from transduce.training.resolve import resolve
+from transduce.training.setup import fit
 
 # A model of different sizes on every axis, so that a transposed shape cannot pass.
 SMALL = ModelSettings(layers=2, decoder_layers=3, d_model=24, d_ff=40, heads=3, d_k=5, d_v=7, dropout=0.0)

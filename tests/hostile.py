@@ -39,7 +39,8 @@ from typing import Any, NamedTuple
 
 from hostile_cases import ACCEPTED, EITHER, MANIFESTS, MODELS, REFUSED, RUNS, SAME, TEXTS, UNTOUCHED, linked
 
-SECONDS, MEGABYTES = 10.0, 500  # that a case may take
+SECONDS, MEGABYTES = 10.0, 500  # that a case may take; the latter beyond a translation that nobody disturbs
+AFTERWARDS = 2.0  # seconds that a process beside the command has, once that has ended
 MOST_MEMORY, MOST_DISK = 8 << 30, 1 << 30  # where the system steps in, for the sake of this machine
 LONGEST_MESSAGE = 20_000  # characters
 DEVICES = {"null": 3, "zero": 5, "full": 7, "urandom": 9}  # minor numbers
@@ -52,6 +53,7 @@ SMALL = f"""--device cpu --model.max_positions 64 --data.max_tokens 60 --batch.t
 SUBWORDS = ["--text.vocabulary", 200, "--text.sampling", 0.1, "--text.variants", 2]
 Fault = tuple[str, str]  # the reason in a word or two, and what exactly
 Words = list[Any]  # of a command line
+Changes = dict[Path, bool]  # what is not as before, and whether it is new
 
 
 class Place:
@@ -143,30 +145,43 @@ def limited(words: Words, place: Place, disk: int = MOST_DISK) -> int:
 def run(attack: Attack, place: Place) -> Outcome:
     """The command, watched from outside."""
     logs = [place.root.with_suffix(f".{end}") for end in ("out", "err", "beside")]
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     helper = fork(attack.beside, logs[2], logs[2]) if attack.beside else 0
     begin = time.monotonic()
     child = fork(lambda: limited(attack.words, place, attack.disk), logs[0], logs[1], attack.stdin)
-    while not (ended := os.wait4(child, os.WNOHANG))[0] and time.monotonic() - begin < SECONDS:
-        time.sleep(0.005)
+    ended = wait(child, SECONDS)
     seconds = time.monotonic() - begin
-    if helper and ended[0]:
-        time.sleep(0.2)  # it may have a little to do yet
-    for process in filter(None, (child, helper)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)  # with whatever they have started
-    _, status, usage = ended if ended[0] else os.wait4(child, 0)
-    if helper:
-        os.waitpid(helper, 0)
-    killed = f"no end after {SECONDS:g} s" if not ended[0] else ""
-    if ended[0] and os.WIFSIGNALED(status):
+    if helper and (ended is None or wait(helper, AFTERWARDS) is None):
+        kill(helper)
+    _, status, usage = ended or kill(child)
+    killed = f"no end after {SECONDS:g} s" if ended is None else ""
+    if ended is not None and os.WIFSIGNALED(status):
         killed = signal.Signals(os.WTERMSIG(status)).name
     out, err = (log.read_bytes() for log in logs[:2])
     for log in logs:
         log.unlink(missing_ok=True)
-    megabytes = (usage.ru_maxrss * 1024 - resident) / 1e6
     code = None if killed else os.waitstatus_to_exitcode(status)
-    return Outcome(code, killed, seconds, megabytes, out, err.decode("utf-8", "replace"))
+    return Outcome(code, killed, seconds, usage.ru_maxrss / 1000, out, err.decode("utf-8", "replace"))
+
+
+Ended = tuple[int, int, resource.struct_rusage]  # process, status, what it has used
+
+
+def wait(process: int, seconds: float) -> Ended | None:
+    """Until it has ended, but no longer than that."""
+    begin = time.monotonic()
+    while not (ended := os.wait4(process, os.WNOHANG))[0]:
+        if time.monotonic() - begin > seconds:
+            return None
+        time.sleep(0.005)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)  # what it has started and not waited for
+    return ended
+
+
+def kill(process: int) -> Ended:
+    """With whatever it has started."""
+    os.killpg(process, signal.SIGKILL)
+    return os.wait4(process, 0)
 
 
 # ---- the judge -------------------------------------------------------------------------------------------------------
@@ -187,8 +202,8 @@ def _facts(path: Path, status: os.stat_result) -> tuple[Any, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns, content)
 
 
-def judge(attack: Attack, outcome: Outcome, changed: list[Path]) -> Iterator[Fault]:
-    """Whatever is wrong, the worst first."""
+def judge(attack: Attack, outcome: Outcome, changed: Changes, usual: float) -> Iterator[Fault]:
+    """Whatever is wrong, the worst first; `usual`: megabytes that any command takes."""
     code, err = outcome.code, outcome.err
     if code is None:
         yield ("hang" if outcome.killed.startswith("no end") else "died"), outcome.killed
@@ -196,10 +211,9 @@ def judge(attack: Attack, outcome: Outcome, changed: list[Path]) -> Iterator[Fau
         yield "traceback", _last_line(err)
     elif code not in (0, 2, None):
         yield "exit code", f"{code}: {_last_line(err)}"
-    if outcome.megabytes > MEGABYTES:
-        yield "memory", f"{outcome.megabytes:,.0f} MB"
-    allowed = attack.leaves + (attack.writes if code != 2 else ())
-    if others := sorted(path for path in changed if not any(path.is_relative_to(one) for one in allowed)):
+    if outcome.megabytes > usual + MEGABYTES:
+        yield "memory", f"{outcome.megabytes - usual:,.0f} MB"
+    if others := sorted(_not_allowed(attack, outcome, changed)):
         yield "altered", ", ".join(map(str, others[:3]))
     if code == 2:
         yield from _judge_message(err)
@@ -207,6 +221,15 @@ def judge(attack: Attack, outcome: Outcome, changed: list[Path]) -> Iterator[Fau
             yield "refused", _last_line(err)
     if code == 0:
         yield from _judge_accepted(attack, outcome, changed)
+
+
+def _not_allowed(attack: Attack, outcome: Outcome, changed: Changes) -> Iterator[Path]:
+    """Changed, and not to be changed; a new file that the message tells of is no harm."""
+    allowed = attack.leaves + (attack.writes if outcome.code != 2 else ())
+    for path, is_new in changed.items():
+        told = is_new and outcome.code == 2 and str(path) in outcome.err
+        if not told and not any(path.is_relative_to(one) for one in allowed):
+            yield path
 
 
 def _judge_message(err: str) -> Iterator[Fault]:
@@ -218,7 +241,7 @@ def _judge_message(err: str) -> Iterator[Fault]:
         yield "message", f"{len(lines[-1]):,} characters"
 
 
-def _judge_accepted(attack: Attack, outcome: Outcome, changed: list[Path]) -> Iterator[Fault]:
+def _judge_accepted(attack: Attack, outcome: Outcome, changed: Changes) -> Iterator[Fault]:
     if attack.must == REFUSED:
         yield "accepted", repr(outcome.out[:60] or _last_line(outcome.err))
     for path in attack.writes:
@@ -374,11 +397,12 @@ def prepare(case: Case, place: Place, victims: Path) -> Attack:
 
 
 def _differs(straight: Path, run: Path) -> str | None:
-    """Whether a run ended with other weights than the undisturbed one."""
-    one, two = (folder / "training" / f"step-{2 * STEPS}" / "model.safetensors" for folder in (straight, run))
-    if not two.is_file():
-        return f"there is no {two.parent.name}"
-    return None if one.read_bytes() == two.read_bytes() else "other weights than those of the undisturbed run"
+    """Whether the last checkpoint of a run has other weights, or moments, than that of the undisturbed one."""
+    for path in (straight / "training" / f"step-{2 * STEPS}").glob("*.safetensors"):
+        other = run / path.relative_to(straight)
+        if not other.is_file() or other.read_bytes() != path.read_bytes():
+            return f"{path.relative_to(straight)} is not that of the undisturbed run"
+    return None
 
 
 # ---- commands that write ---------------------------------------------------------------------------------------------
@@ -494,18 +518,23 @@ def small_disk(place: Place, *force: str, there: bool = True) -> Attack:
 
 
 def two_writers(place: Place) -> Attack:
-    """Of one text and of another, to one file: it is then that of one of them."""
-    output, texts = place.out / "output.txt", [f"{letter * 40}\n" * 200_000 for letter in "ab"]
-    parts = [place.here / f"part.{letter}" for letter in "ab"]
+    """Of a long text, and meanwhile of a short one, to one file: it is then that of one of them."""
+    output, parts = place.out / "output.txt", [place.here / "long", place.here / "short"]
+    texts = [("a" * 40 + "\n") * 200_000, ("b" * 40 + "\n") * 1000]
     for part, text in zip(parts, texts, strict=True):
         part.write_text(text)
-    one, two = (["merge", part, part, "-o", output] for part in parts)
+    long, short = (["merge", part, part, "-o", output] for part in parts)
+
+    def meanwhile() -> int:
+        while not any(place.out.iterdir()):
+            time.sleep(0.001)
+        return limited(short, place)
 
     def check() -> str | None:
         content = output.read_text()
-        return None if content in (2 * texts[0], 2 * texts[1]) else f"{len(content):,} characters of both"
+        return None if content in (2 * texts[0], 2 * texts[1]) else f"{len(content):,} characters, of both"
 
-    return Attack(one, leaves=(place.out,), beside=lambda: limited(two, place), check=check)
+    return Attack(long, leaves=(place.out,), beside=meanwhile, check=check)
 
 
 def into_a_pipe(place: Place) -> Attack:
@@ -602,26 +631,29 @@ def draw(kind: str, number: int, seed: int) -> list[Case]:
     return [Case(kind, name, chance.choice(c), seed * 1_000_000 + i) for i, (name, c) in enumerate(drawn[:number])]
 
 
-def try_case(case: Case, root: Path, keep: bool = False) -> Result:
+def try_case(case: Case, root: Path, usual: float, keep: bool = False) -> Result:
     folder = root / f"{case.kind}-{case.seed}"
     place = lay_out(folder, root, case.kind)
-    attack = prepare(case, place, root)
+    try:
+        attack = prepare(case, place, root)
+    except Exception as error:  # the package keeps its files in another way than this script knows
+        return Result(case, Outcome(None, "", 0, 0, b"", ""), [("not prepared", repr(error))])
     before = snapshot(folder)
     outcome = run(attack, place)
     after = snapshot(folder)
-    changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
-    faults = [(reason, text.replace(str(folder), "CASE")) for reason, text in judge(attack, outcome, changed)]
+    changed = {path: path not in before for path in before | after if before.get(path) != after.get(path)}
+    faults = [(reason, text.replace(str(folder), "CASE")) for reason, text in judge(attack, outcome, changed, usual)]
     if keep:
         print(*attack.words, f"\n{outcome.out[:2000].decode('utf-8', 'replace')}\n{outcome.err[-5000:]}\n{folder}")
     else:
         shutil.rmtree(folder)
-    return Result(case, outcome._replace(out=b"", err=""), faults)
+    return Result(case, outcome._replace(megabytes=outcome.megabytes - usual, out=b"", err=""), faults)
 
 
-def try_all(cases: list[Case], root: Path, jobs: int) -> Iterator[Result]:
+def try_all(cases: list[Case], root: Path, usual: float, jobs: int) -> Iterator[Result]:
     broken = 0
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for number, result in enumerate(pool.imap(functools.partial(try_case, root=root), cases), 1):
+        for number, result in enumerate(pool.imap(functools.partial(try_case, root=root, usual=usual), cases), 1):
             yield result
             broken += bool(result.faults)
             if number % 100 == 0:
@@ -685,11 +717,12 @@ def main() -> int:
         if os.waitpid(child, 0)[1]:
             print((root / "victims.log").read_text())
             return 1
+        usual = try_case(Case("models", "nothing", "translate", 0), root, 0).outcome.megabytes
         if given.only:
             kind, name, command = [*given.only.split(" @ "), ""][:3]
-            return report([try_case(Case(kind, name, command, given.seed), root, keep=True)], begin)
+            return report([try_case(Case(kind, name, command, given.seed), root, usual, keep=True)], begin)
         cases = [case for kind in (*KINDS, "outputs") for case in draw(kind, getattr(given, kind), given.seed)]
-        return report(try_all(cases, root, given.jobs), begin)
+        return report(try_all(cases, root, usual, given.jobs), begin)
     finally:
         if not given.only:
             shutil.rmtree(root)

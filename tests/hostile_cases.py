@@ -137,33 +137,37 @@ def signed(name: str) -> Wrap:
 
 
 def sign(folder: Path) -> None:
-    """Make the manifest say what the files are now; it may keep checksums, sizes, or both."""
+    """Make manifest.json, or store.json, say what the files are now; it may keep checksums, sizes, or both."""
 
     def now(name: str, old: Any) -> Any:
         return _fact(old, (folder / name).read_bytes()) if (folder / name).is_file() else old
 
-    _edit_manifest(folder, lambda names: {name: now(name, old) for name, old in names.items()})
+    for path in (folder / name for name in ("manifest.json", "store.json") if (folder / name).is_file()):
+        _edit_lists(path, lambda names: {name: now(name, old) for name, old in names.items()})
 
 
 def _fact(like: Any, content: bytes) -> Any:
-    """A checksum or a size, as the manifest has it for others."""
+    """A checksum or a size, whichever is kept of others."""
     if isinstance(like, dict):
         return {key: _fact(value, content) for key, value in like.items()}
     return len(content) if isinstance(like, int) else hashlib.sha256(content).hexdigest()
 
 
-def unlist(name: str) -> Change:
-    """Take a name out of the manifest."""
-    return lambda folder, random: _edit_manifest(folder, lambda names: {n: names[n] for n in names if n != name})
-
-
-def _edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
-    """Something else for what a manifest says of its names; text stands for the whole file."""
-    path = folder / "manifest.json"
+def _edit_lists(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    """Something else for what is said of files by their names."""
     parts = json.loads(path.read_text())
     edited = {key: edit(names) if isinstance(names, dict) else names for key, names in parts.items()}
-    whole = next((content for content in edited.values() if isinstance(content, str)), None)
-    path.write_text(whole or json.dumps(edited, indent=1))
+    path.write_text(json.dumps(edited, indent=1))
+
+
+def _names(edit: Callable[[dict[str, Any]], Any]) -> Change:
+    """Something else for the names of a manifest."""
+    return lambda folder, random: _edit_lists(folder / "manifest.json", edit)
+
+
+def unlist(name: str) -> Change:
+    """Take a name out of the manifest."""
+    return _names(lambda names: {other: names[other] for other in names if other != name})
 
 
 def unchecked(name: str, must: str = "", only: Names = (), spared: Names = ()) -> list[Mutation]:
@@ -184,7 +188,8 @@ def _also(name: str) -> Change:
 
     def change(folder: Path, random: Random) -> None:
         real = name.replace("OUTSIDE", str(outside(folder)))
-        _edit_manifest(folder, lambda names: {**names, real: _fact(next(iter(names.values())), UNTOUCHED.encode())})
+        fact = lambda names: _fact(next(iter(names.values())), UNTOUCHED.encode())  # noqa: E731
+        _names(lambda names: {**names, real: fact(names)})(folder, random)
 
     return change
 
@@ -193,18 +198,19 @@ def _also_made(name: str, make: Callable[[Path], Any]) -> Change:
     return lambda folder, random: [make(folder / name), _also(name)(folder, random)]
 
 
-def _names(edit: Callable[[dict[str, Any]], Any]) -> Change:
-    return lambda folder, random: _edit_manifest(folder, edit)
+def _whole(make: Callable[[str], str]) -> Change:
+    """Another text for the manifest."""
+    return unsigned("manifest.json")(lambda content, random: make(content.decode()).encode())
 
 
-def _twice(content: dict[str, Any]) -> str:
-    words = json.dumps(content)
-    return f"{words[:-1]}, {words[1:]}"
+def _twice(words: str) -> str:
+    """The same names once more, in JSON."""
+    return f"{words.rstrip()[:-1]}, {words.lstrip()[1:]}"
 
 
 _WHOLE = ("[]", "7", "null", '{"sha256": "abc"}', "{}", _deep(), '{"sha256": {"config.yaml": ' + _deep() + "}}", "NaN")
 MANIFESTS: Table = [
-    *((f"is {text[:32]}", REFUSED, _names(lambda names, text=text: text)) for text in _WHOLE),
+    *((f"is {text[:32]}", REFUSED, _whole(lambda old, text=text: text)) for text in _WHOLE),
     *(
         (f"says {value}", REFUSED, _names(lambda names, v=value: dict.fromkeys(names, v)))
         for value in (7, None, [], {})
@@ -229,8 +235,8 @@ MANIFESTS: Table = [
         a_list_of_names=_names(list),
         with_200000_names=_names(lambda names: {**names, **{f"file-{i}": "0" for i in range(200_000)}}),
     ),
-    ("20 MB of spaces", EITHER, _names(lambda names: " " * 20_000_000 + json.dumps({"sha256": names}))),
-    ("names said twice", EITHER, _names(lambda names: f'{{"sha256": {_twice(names)}}}')),
+    ("20 MB of spaces", EITHER, _whole(lambda old: " " * 20_000_000 + old)),
+    ("names said twice", EITHER, _whole(_twice)),
 ]
 
 # ---- config.yaml -----------------------------------------------------------------------------------------------------
@@ -239,7 +245,7 @@ MANIFESTS: Table = [
 def _key(name: str, value: str) -> Damage:
     """Another value for a key, as it is written in the file."""
     line = re.compile(rf"(?m)^(  {name}:).*$")
-    return lambda content, random: line.sub(lambda found: f"{found[1]} {value}", content.decode(), count=1).encode()
+    return lambda content, random: line.sub(lambda found: f"{found[1]} {value}", content.decode()).encode()
 
 
 def _model(text: str) -> Damage:
@@ -418,7 +424,7 @@ TENSORS: Table = [
         EITHER,
         numbers_of_1e38=_number(1e38, 0.1),
         metadata_of_numbers=_tensors(lambda header, data, random: _joined({**header, "__metadata__": {"a": 1}}, data)),
-        names_said_twice=_tensors(lambda header, data, random: _joined(_twice(header).encode(), data)),
+        names_said_twice=_tensors(lambda header, data, random: _joined(_twice(json.dumps(header)).encode(), data)),
         header_of_50_MB=_tensors(lambda h, data, random: _joined(json.dumps(h).encode() + b" " * 50_000_000, data)),
     ),
 ]
@@ -589,11 +595,13 @@ def _token(content: bytes, random: Random) -> bytes:
     return content[:place] + b"\xff\xff" + content[place + 2 :]
 
 
-_PLACES = ((0, 10**12), (0, -1), (1, -3), (1, 2**31 - 1), (1, 5000), (2, 2**62), (3, 0), (4, -1))
+_PLACES = ((0, 10**12), (0, -1), (1, -3), (1, 2**31 - 1), (2, 2**62), (3, -(2**62)))  # which are nowhere
+_OTHERS = ((1, 5000), (3, 0), (4, -1))  # which could be somewhere
 _FACTS: dict[str, list[Any]] = {
     "dtype": ["object", "float64", "S1", "int8", 7, None, "complex128"],
     "variants": [0, -1, 3, 10**9, "x", None],
-    "sizes": [{}, [], {"../../victim.txt": 3}, {"index": "x"}],
+    **dict.fromkeys(("sizes", "bytes"), [{}, [], {"../../victim.txt": 3}, {"index": "x"}]),
+    "vocabularies": [[], [7, 7], None, ["x", {}]],
     "counts": [{}, [], {"read": 1}],
 }
 _STORES: Table = [
@@ -617,10 +625,11 @@ def _linked_out(pattern: str) -> Change:
 
 
 _NAMES = ["step-x", "step-", "step--1", "step-99999999999999999999", "step-" + "9" * 200, "step-007", "step-١٢"]
-_NAMES += ["step-8.before", "step-12.part", "weights.part", "step-8 copy"]
+_NAMES += ["step-8.before", "step-8.replaced", "step-12.part", "weights.part", "step-8 copy"]
 _NAMED: Table = [(name[:40], SAME, name) for name in _NAMES]
 _LINKS: Table = [(name, SAME, f"training/{name}") for name in ("step-4", "step-8", "weights/step-*")]
-_INDEX: Table = [(f"{column} {value}", SAME, _index(column, value)) for column, value in _PLACES]
+_NOWHERE, _ELSEWHERE = ([(f"{c} {v}", SAME, _index(c, v)) for c, v in some] for some in (_PLACES, _OTHERS))
+_TOKENS = table(SAME, out_of_range=_token)
 _WEIGHTS, _KEPT = _some("STEP/[mao][ovp]*.safetensors"), _some("training/weights/step-*.safetensors")
 _RESUME = ("resume",)  # the only one that reads stores and most of a checkpoint
 _CHECKPOINT = (*_RESUME * 3, "average best", "runs", "watch")
@@ -649,8 +658,11 @@ RUNS: list[Mutation] = [
     *mutations("store", DAMAGES, _at(_some("data/*/*"), unsigned), SAME, _RESUME),
     *mutations("store", STAND_INS, _at(_some("data/*/*"), instead), SAME, _RESUME),
     *mutations("store.json", _STORES, _at(_some("data/*/store.json"), unsigned), only=_RESUME),
-    *mutations("index", _INDEX, _at(_some("data/*/index"), unsigned), only=_RESUME),
-    *mutations("store", table(SAME, with_a_wrong_token=_token), _at(_some("data/*/*.tokens"), unsigned), only=_RESUME),
+    *mutations("index", _NOWHERE + _ELSEWHERE, _at(_some("data/*/index"), unsigned), only=_RESUME),
+    *mutations("index signed", _NOWHERE, _at(_some("data/*/index"), signed), only=_RESUME),
+    *mutations("tokens", _TOKENS, _at(_some("data/*/*.tokens"), unsigned), only=_RESUME),
+    *mutations("tokens signed", _TOKENS, _at(_some("data/*/*.tokens"), signed), only=_RESUME),
+    *mutations("store signed", DAMAGES, _at(_some("data/*/[it]*"), signed), only=_RESUME),
     *mutations("kept weights", DAMAGES, _at(_KEPT, _signed_if_listed), SAME, ("resume", "average", "average best")),
     *mutations("kept weights", wrong(TENSORS), _at(_KEPT, _signed_if_listed), only=_AVERAGE),
     *(mutation for name in ("config.yaml", "tokenizer.model", "manifest.json") for mutation in unchecked(name, SAME)),
@@ -683,6 +695,11 @@ def _line(text: str | bytes) -> Change:
         return b"\n".join(lines) + b"\n"
 
     return unsigned("source.txt")(damage)
+
+
+def _last(text: str) -> Damage:
+    """Another text for the last line, without an end."""
+    return lambda content, random: content[: content.rindex(b"\n", 0, -1) + 1] + text.encode()
 
 
 def _as(name: str, make: Callable[[bytes], bytes]) -> Change:
@@ -756,8 +773,8 @@ _REFUSED = table(
 )
 _LARGE = table(
     EITHER,
-    line_of_20_MB=_text("a" * 20_000_000),
-    line_of_20_MB_of_words=_text("ein wort " * 2_200_000),
+    line_of_20_MB=unsigned("source.txt")(_last("a" * 20_000_000)),
+    line_of_20_MB_of_words=unsigned("source.txt")(_last("ein wort " * 2_200_000)),
     lines_200000=_text("\n" * 200_000),
     combining_marks=_line("a" + "\u0301" * 200_000),
     combining_marks_out_of_order=_line("a" + "\u0301\u0323" * 100_000),
@@ -765,7 +782,7 @@ _LARGE = table(
     jsonl_a_long_number=_jsonl('{"source": "a", "target": "b", "n": ' + "9" * 5000 + "}"),
     jsonl_half_characters=_jsonl('{"source": "\\ud800", "target": "\\udc00"}'),
     tsv_of_many_columns=_as("source.tsv", lambda content: content.replace(b"\n", b"\tx" * 1000 + b"\n")),
-    gz_bomb=_packed(lambda content: gzip.compress(b"a" * 200_000_000, 1)),
+    gz_bomb=_packed(lambda content: gzip.compress(content[: content.rindex(b"\n", 0, -1) + 1] + b"a" * 200_000_000, 1)),
     gz_of_no_bytes=_packed(lambda content: b""),
     gz_twice=_packed(lambda content: gzip.compress(content) * 2),
     null_device=instead("source.txt")(linked("null")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from transduce.training import metrics
+from transduce.files import metrics
 
 OF_THE_MOMENT = ("seconds", "tokens_per_second", "memory")  # in metrics.jsonl: times, and what the machine was like
 
@@ -17,7 +17,7 @@ def contents(run: Path) -> dict[str, bytes]:
         name = str(path.relative_to(run))
         if path.suffix == ".safetensors":
             found[name] = path.read_bytes()
-        elif path.name == "standing.json":
+        elif path.name == "state.json":
             found[name] = json.dumps({**json.loads(path.read_text()), "seconds": 0}).encode()
     records = metrics.read(run / "metrics.jsonl")
     for record in records:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.nn.attention import MultiHeadAttention, attend, attend_fused
-from transduce.nn.masks import MayLook, not_later, same_sentence
+from transduce.nn.masks import AttentionMask, causal_mask, segment_mask
 from transduce.nn.positions import sinusoid_table
 
 R, H, T, S, K, V = 2, 3, 4, 5, 6, 7
@@ -98,7 +98,7 @@ def test_pytorch_agrees(bias: bool) -> None:
     padding = torch.tensor([[False] * S, [False] * 3 + [True] * 2])
     expected, weights = theirs(x, context, context, key_padding_mask=padding, average_attn_weights=False)
     maps: list[Tensor] = []
-    may_look = MayLook(~padding[:, None, None])
+    may_look = AttentionMask(~padding[:, None, None])
     plain = ours(x, ours.keys_values(context), may_look, maps)
     fused = ours(x, ours.keys_values(context), may_look)
     torch.testing.assert_close(plain, expected, atol=1e-5, rtol=1e-5)
@@ -109,8 +109,8 @@ def test_pytorch_agrees(bias: bool) -> None:
 def test_masks() -> None:
     queries, keys = torch.tensor([[1, 1, 2, 0]]), torch.tensor([[1, 2, 2, 0, 0]])
     expected = [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
-    assert same_sentence(queries, keys)[0, 0].int().tolist() == expected
-    assert not_later(3).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert segment_mask(queries, keys)[0, 0].int().tolist() == expected
+    assert causal_mask(3).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
 
 
 def test_sinusoids_are_the_papers() -> None:

@@ -12,9 +12,10 @@ import sacrebleu
 from conftest import bundled_pairs
 
 from transduce import evaluate
+from transduce.commands.bench import LENGTH_PENALTIES, bench
 from transduce.data.corpus import Joined, ListCorpus
 from transduce.errors import DataError, SettingsError
-from transduce.tasks.bench import LENGTH_PENALTIES, TASKS, bench
+from transduce.settings.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 QUICK = {
@@ -115,9 +116,9 @@ def test_results_that_are_not_ours(data: Path, tmp_path: Path) -> None:
 
 
 def test_every_task_has_settings_that_hold() -> None:
-    from transduce.config import compose
+    from transduce.settings.compose import compose
 
-    for name, task in TASKS.items():
+    for name, task in RECIPES.items():
         assert compose(task.settings).training.steps, name
         assert task.summary.endswith("."), name
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 from transduce import cli
-from transduce.tasks import demo
+from transduce.commands import demo
 from transduce.text import bundled as corpus
 
 ROOT = Path(__file__).parent.parent

@@ -13,14 +13,16 @@ from conftest import SMALL, SOURCE_WORDS, source_rows
 import transduce
 from transduce import evaluate
 from transduce.cli import main
-from transduce.config import ModelSettings, TextSettings, compose
+from transduce.commands import prepare
 from transduce.data.corpus import open_corpus
 from transduce.data.layout import lay_out
 from transduce.errors import DataError, SettingsError
 from transduce.models import classifier
-from transduce.tasks import prepare
-from transduce.tasks.resolve import resolve
-from transduce.text.tokenizer import BEGIN, END, Tokenizers
+from transduce.settings.compose import compose
+from transduce.settings.sections import ModelSettings, TextSettings
+from transduce.text.special import BEGIN, END
+from transduce.text.tokenizers import Tokenizers
+from transduce.training.resolve import resolve
 
 GOOD, BAD = ("good", "fine", "lovely"), ("bad", "awful", "dull")
 LABELS = 7  # the four special tokens and three

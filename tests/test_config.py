@@ -6,25 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from transduce import config
-from transduce.config import Settings, compose
 from transduce.errors import SettingsError
-from transduce.models.presets import PRESETS, find
-from transduce.tasks.resolve import resolve
+from transduce.settings import config_file
+from transduce.settings.compose import compose
+from transduce.settings.entries import entries
+from transduce.settings.presets import PRESETS, find
+from transduce.settings.sections import Settings
+from transduce.training.resolve import resolve
 
 
 def test_flags_are_stronger_than_the_file_and_the_file_than_the_preset(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("model:\n  layers: 5\n  heads: 2\noptimizer:\n  rate: 1e-4\n")
-    settings = compose(find("tiny").settings, config.read(file), {"model": {"heads": "4"}})
+    settings = compose(find("tiny").settings, config_file.read(file), {"model": {"heads": "4"}})
     assert (settings.model.d_model, settings.model.layers, settings.model.heads) == (128, 5, 4)
     assert settings.optimizer.rate == 1e-4  # YAML reads 1e-4 as text
 
 
 def test_written_settings_read_back_the_same(tmp_path: Path) -> None:
     settings = compose(find("small").settings, {"model": {"d_k": 3, "final_norm": "no"}, "data": {"source": "ü.de"}})
-    (tmp_path / "c.yaml").write_text(config.write(settings), encoding="utf-8")
-    assert compose(config.read(tmp_path / "c.yaml")) == settings
+    (tmp_path / "c.yaml").write_text(config_file.write(settings), encoding="utf-8")
+    assert compose(config_file.read(tmp_path / "c.yaml")) == settings
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -43,7 +45,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 
 def test_every_setting_has_help() -> None:
-    assert all(len(entry.help) > 8 for entry in config.entries())
+    assert all(len(entry.help) > 8 for entry in entries())
 
 
 COMPLAINTS = [
@@ -53,6 +55,8 @@ COMPLAINTS = [
     ({"model": 3}, "model is a section: write model.key with one of its keys, not model=3"),
     ({"model": {"layers": "three"}}, "model.layers=three must be a whole number"),
     ({"model": {"layers": 2.5}}, "model.layers=2.5 must be a whole number"),
+    ({"model": {"layers": "2.0"}}, "model.layers=2.0 must be a whole number"),
+    ({"model": {"layers": "9" * 5000}}, "999... (5,000 characters) must be a whole number"),
     ({"model": {"layers": True}}, "model.layers=True must be a whole number"),
     ({"model": {"layers": None}}, "model.layers=None must be a whole number"),
     ({"model": {"eps": "inf"}}, "model.eps=inf must be a number"),
@@ -80,7 +84,8 @@ COMPLAINTS = [
     ({"batch": {"layout": "packed", "row": 128, "tokens": 100}}, "batch.row=128 must not exceed batch.tokens=100"),
     ({"optimizer": {"schedule": "cosine"}, "training": {"steps": None, "epochs": 1}}, "cosine needs training.steps"),
     ({"training": {"steps": "none"}}, "one of training.steps, training.epochs and training.minutes must be set"),
-    ({"search": {"extra": -1, "length_penalty": -2}}, "search.length_penalty=-2.0 must be at least 0; search.extra=-1"),
+    ({"search": {"extra": -1, "length_penalty": -2}}, "at least 0 and at most 100; search.extra=-1 must be at least 0"),
+    ({"search": {"length_penalty": 1e9}}, "search.length_penalty=1000000000.0 must be at least 0 and at most 100"),
 ]
 
 
@@ -97,19 +102,31 @@ def test_all_complaints_at_once() -> None:
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"cannot read the settings file .*nope.yaml: No such file"):
-        config.read(tmp_path / "nope.yaml")
+    with pytest.raises(SettingsError, match=r"cannot read the settings file .*nope.yaml: it is missing"):
+        config_file.read(tmp_path / "nope.yaml")
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match="it is not UTF-8 text"):
-        config.read(tmp_path / "a.yaml")
+        config_file.read(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text("model:\n  layers: [1\n")
     with pytest.raises(SettingsError, match="is not valid YAML near line 3"):
-        config.read(tmp_path / "b.yaml")
+        config_file.read(tmp_path / "b.yaml")
     (tmp_path / "c.yaml").write_text("- 1\n")
     with pytest.raises(SettingsError, match="must hold sections such as 'model:', not a list"):
-        config.read(tmp_path / "c.yaml")
+        config_file.read(tmp_path / "c.yaml")
+    for hostile, words in (
+        ("model: &a\n  layers: 2\ntext: *a\n", "is not valid YAML near line 3"),  # aliases unfold without end
+        ("model:\n  layers: " + 40 * "[" + 40 * "]", "is not valid YAML"),
+        ("#" * 2_000_000, "it has 2,000,000 bytes, more than the 1,000,000 it may have"),
+    ):
+        (tmp_path / "e.yaml").write_text(hostile)
+        with pytest.raises(SettingsError, match=words):
+            config_file.read(tmp_path / "e.yaml")
+    for value in ("2001-99-99", "!!int abc", "9" * 5000, "!!python/object:os.system x", "[1, 2]"):
+        (tmp_path / "f.yaml").write_text(f"model:\n  layers: {value}\n")
+        with pytest.raises(SettingsError, match="model.layers=.* must be a whole number"):
+            compose(config_file.read(tmp_path / "f.yaml"))
     (tmp_path / "d.yaml").write_text("model:\n  # nothing yet\n")
-    assert compose(config.read(tmp_path / "d.yaml")) == Settings()
+    assert compose(config_file.read(tmp_path / "d.yaml")) == Settings()
 
 
 def test_unknown_preset() -> None:

@@ -16,14 +16,18 @@ import pytest
 import torch
 from conftest import bundled_pairs, quick_settings
 
-from transduce.config import BatchSettings, DataSettings, TextSettings
-from transduce.data import corpus, store
+from transduce.data import build, pool
 from transduce.data.batches import Batches
-from transduce.data.corpus import JsonLines, ListCorpus, Pair, TabFile, TwoFiles, open_corpus, read_lines
+from transduce.data.build import build_store
+from transduce.data.corpus import JsonLines, ListCorpus, Pair, TabFile, TwoFiles, open_corpus, suspicious_line
 from transduce.data.layout import lay_out
-from transduce.data.store import Sampling
+from transduce.data.lines import read_lines
+from transduce.data.survey import HoldOut, survey
+from transduce.data.tokenize import Chunk, Job, Sampling
 from transduce.errors import DataError
-from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
+from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
+from transduce.text.special import BEGIN, END, PAD
+from transduce.text.tokenizers import Tokenizers
 
 PAIRS = [("eins", "one"), ("zwei drei", "two three"), ("", "four"), ("fünf", "fünf")]
 
@@ -45,7 +49,8 @@ def test_four_kinds_of_files_give_the_same_pairs(tmp_path: Path) -> None:
         tab = write(tmp_path / f"a.tsv{gz}", [f"{s}\t{t}\tmore" for s, t in PAIRS])
         jsonl = write(tmp_path / f"a.jsonl{gz}", json_lines)
         for found in (open_corpus(*two), open_corpus(tab, None), open_corpus(jsonl, None)):
-            assert list(found) == PAIRS == list(found)  # more than once
+            assert [(pair.source, pair.target) for pair in found] == PAIRS
+            assert [pair.line for pair in found] == [1, 2, 3, 4]  # more than once
             assert str(tmp_path) in found.name
 
 
@@ -67,8 +72,8 @@ def test_unequal_files_name_counts_and_place(tmp_path: Path) -> None:
     assert "a.en has 199" in message
     line = int(message.rsplit("near line ", 1)[1])
     assert abs(line - 121) <= 2
-    assert corpus.suspicious_line(np.array([], int), np.array([3])) == 1
-    assert corpus.suspicious_line(np.array([3, 9, 30]), np.array([3, 9, 30, 4])) == 4
+    assert suspicious_line(np.array([], int), np.array([3])) == 1
+    assert suspicious_line(np.array([3, 9, 30]), np.array([3, 9, 30, 4])) == 4
 
 
 def test_complaints_about_files(tmp_path: Path) -> None:
@@ -92,7 +97,7 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         (lambda: list(JsonLines(str(tmp_path / "deep.jsonl"))), "deep.jsonl, line 1: expected"),
         (lambda: open_corpus(str(tmp_path / "pipe"), "x"), "pipe is a pipe, which can be read only once"),
         (lambda: open_corpus("a.de", None), r"a.de holds one side only: give the other too \(--target, or --reference"),
-        (lambda: corpus.count(ListCorpus([])), "there are no sentence pairs in the given pairs"),
+        (lambda: survey(ListCorpus([])), "there are no sentence pairs in the given pairs"),
     ]
     for action, message in cases:
         with pytest.raises(DataError, match=message):
@@ -111,11 +116,11 @@ def test_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_holding_out_takes_every_pair_once() -> None:
     pairs = [(str(i), str(i)) for i in range(1000)]
-    train, valid = corpus.hold_out(ListCorpus(pairs), 1000, 30)
-    assert valid is not None
-    assert sorted([*train, *valid]) == sorted(pairs)
-    assert 28 <= len(list(valid)) <= 30
-    assert corpus.hold_out(ListCorpus(pairs), 10, 30)[1] is None
+    hold_out = survey(ListCorpus(pairs)).hold_out(30)
+    train, valid = ([line for line in range(1, 1001) if takes(line)] for takes in (hold_out.leaves, hold_out.takes))
+    assert sorted([*train, *valid]) == list(range(1, 1001))
+    assert 28 <= len(valid) <= 30
+    assert survey(ListCorpus(pairs[:10])).hold_out(30) == HoldOut(None)
 
 
 # ---- storing
@@ -128,10 +133,10 @@ def tokenizers() -> Tokenizers:
 
 def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> None:
     pairs = bundled_pairs(200)
-    built = store.build(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
+    built = build_store(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
     assert len(built) == built.counts.kept == 200
     for i in (0, 7, 199):
-        found = Pair(
+        found = (
             tokenizers.source.decode(built.source.sentence(i).tolist()),
             tokenizers.target.decode(built.target.sentence(i).tolist()),
         )
@@ -144,45 +149,45 @@ def test_every_dropped_pair_is_counted_by_reason(tmp_path: Path, tokenizers: Tok
     good = ("ich trinke ein bier", "i am drinking a beer")
     pairs = [good, ("", "x"), ("x", " \t"), good, ("das", "das"), ("ich " * 99, "i"), ("ja", "no " * 12), ("du", "you")]
     filters = DataSettings(drop_identical=True, drop_duplicates=True, max_tokens=60, max_ratio=4.0)
-    built = store.build(ListCorpus(pairs), tokenizers, filters, tmp_path)
+    built = build_store(ListCorpus(pairs), tokenizers, filters, tmp_path)
     assert built.counts.dropped == {"empty": 2, "too long": 1, "length ratio": 1, "identical": 1, "duplicate": 1}
     assert (built.counts.read, built.counts.kept) == (8, 2)
     assert built.lines(np.arange(2)).tolist() == [1, 8]
     assert str(built.counts).startswith("2 of 8 pairs kept (")
     assert "1 length ratio" in str(built.counts)
-    kept_all = store.build(ListCorpus(pairs), tokenizers, DataSettings(drop_empty=False), tmp_path)
+    kept_all = build_store(ListCorpus(pairs), tokenizers, DataSettings(drop_empty=False), tmp_path)
     assert len(kept_all) == 8
-    nothing = store.build(ListCorpus([("", "")]), tokenizers, DataSettings(), tmp_path)
+    nothing = build_store(ListCorpus([("", "")]), tokenizers, DataSettings(), tmp_path)
     assert len(nothing) == 0
 
 
 def test_a_store_is_reused_while_nothing_changes(tmp_path: Path, tokenizers: Tokenizers) -> None:
     pairs = bundled_pairs(20)
-    first = store.build(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
+    first = build_store(ListCorpus(pairs), tokenizers, DataSettings(), tmp_path)
     stamp = (first.folder / "store.json").stat().st_mtime_ns
-    again = store.build(ListCorpus(pairs), tokenizers, DataSettings(max_tokens=256), tmp_path)
+    again = build_store(ListCorpus(pairs), tokenizers, DataSettings(max_tokens=256), tmp_path)
     assert again.folder == first.folder
     assert (again.folder / "store.json").stat().st_mtime_ns == stamp
-    other_text = store.build(ListCorpus(pairs[:-1]), tokenizers, DataSettings(), tmp_path)
-    other_filter = store.build(ListCorpus(pairs), tokenizers, DataSettings(max_tokens=30), tmp_path)
+    other_text = build_store(ListCorpus(pairs[:-1]), tokenizers, DataSettings(), tmp_path)
+    other_filter = build_store(ListCorpus(pairs), tokenizers, DataSettings(max_tokens=30), tmp_path)
     assert len({first.folder, other_text.folder, other_filter.folder}) == 3
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "index", "store.json"])
 def test_a_store_that_is_not_whole_is_built_again(tmp_path: Path, tokenizers: Tokenizers, name: str) -> None:
-    first = store.build(ListCorpus(bundled_pairs(20)), tokenizers, DataSettings(), tmp_path)
+    first = build_store(ListCorpus(bundled_pairs(20)), tokenizers, DataSettings(), tmp_path)
     whole = (first.folder / name).read_bytes()
     (first.folder / name).write_bytes(whole[:-3])
-    again = store.build(ListCorpus(bundled_pairs(20)), tokenizers, DataSettings(), tmp_path)
+    again = build_store(ListCorpus(bundled_pairs(20)), tokenizers, DataSettings(), tmp_path)
     assert (again.folder / name).read_bytes() == whole
 
 
 def test_parallel_and_serial_stores_are_equal(tmp_path: Path, tokenizers: Tokenizers, monkeypatch) -> None:
     pairs = [*bundled_pairs(250), ("", "x"), *bundled_pairs(40, seed=3)]
     settings = DataSettings(drop_duplicates=True)
-    serial = store.build(ListCorpus(pairs), tokenizers, settings, tmp_path / "serial")
-    monkeypatch.setattr(store, "CHUNK", 37)
-    parallel = store.build(ListCorpus(pairs), tokenizers, settings, tmp_path / "parallel")
+    serial = build_store(ListCorpus(pairs), tokenizers, settings, tmp_path / "serial")
+    monkeypatch.setattr(build, "CHUNK", 37)
+    parallel = build_store(ListCorpus(pairs), tokenizers, settings, tmp_path / "parallel")
     for name in ("source.tokens", "target.tokens", "index", "store.json"):
         assert (serial.folder / name).read_bytes() == (parallel.folder / name).read_bytes()
 
@@ -194,11 +199,11 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, tokenizers: Tokenizers, 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with pytest.raises(DataError, match="cannot write the token store .*: No space left on device"):
-            store.build(ListCorpus(PAIRS), tokenizers, DataSettings(), tmp_path)
+            build_store(ListCorpus(PAIRS), tokenizers, DataSettings(), tmp_path)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write the token store .*: Not a directory"):
-        store.build(ListCorpus(PAIRS), tokenizers, DataSettings(), tmp_path / "file")
+        build_store(ListCorpus(PAIRS), tokenizers, DataSettings(), tmp_path / "file")
 
 
 # ---- batching
@@ -208,7 +213,7 @@ def batches(
     tmp_path: Path, tokenizers: Tokenizers, count: int = 300, sampling: float = 0.0, **settings: object
 ) -> Batches:
     drawn = Sampling(sampling, variants=3, seed=1) if sampling else None
-    built = store.build(ListCorpus(bundled_pairs(count)), tokenizers, DataSettings(), tmp_path, sampling=drawn)
+    built = build_store(ListCorpus(bundled_pairs(count)), tokenizers, DataSettings(), tmp_path, sampling=drawn)
     return Batches(built, BatchSettings(**settings), seed=3)  # type: ignore[arg-type]
 
 
@@ -272,7 +277,7 @@ def test_empty_slots_are_reported(tmp_path: Path, tokenizers: Tokenizers) -> Non
 def test_subword_sampling_changes_tokens_and_not_text(
     tmp_path: Path, tokenizers: Tokenizers, settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "CHUNK", 128)  # several workers
+    monkeypatch.setattr(build, "CHUNK", 128)  # several workers
     sampled, again = (batches(tmp_path / name, tokenizers, sampling=0.2, **settings) for name in ("one", "two"))
     tokens: dict[int, set] = {line: set() for line in range(1, 301)}
     for epoch in range(6):  # twice every variant
@@ -295,7 +300,7 @@ def test_a_variant_that_grew_too_long_gives_way(tmp_path: Path, tokenizers: Toke
     pairs = bundled_pairs(100)
     longest = max(len(ids) for side in zip(*pairs, strict=True) for ids in tokenizers.source.encode(side)) + 1
     corpus, limit = ListCorpus(pairs * 2), DataSettings(max_tokens=longest, drop_duplicates=True)
-    built = store.build(corpus, tokenizers, limit, tmp_path, sampling=Sampling(0.9, variants=2, seed=1))
+    built = build_store(corpus, tokenizers, limit, tmp_path, sampling=Sampling(0.9, variants=2, seed=1))
     assert (len(built), built.counts.kept, built.counts.dropped["duplicate"]) == (100, 100, 100)
     assert built.longest < longest
     assert built.lines(np.arange(4)).tolist() == [1, 1, 2, 2]
@@ -321,17 +326,17 @@ SLOW = """
 import time
 from pathlib import Path
 from conftest import bundled_pairs, quick_settings
-from transduce.data import store
+from transduce.data import build, pool
 from transduce.data.corpus import ListCorpus
-from transduce.text.tokenizer import Tokenizers
+from transduce.text.tokenizers import Tokenizers
 
 settings = quick_settings()
 pairs = bundled_pairs(200)
 tokenizers = Tokenizers.train(pairs, settings.text)
-store.CHUNK, tokenize = 20, store._tokenize
-store._tokenize = lambda *given: (time.sleep(1), tokenize(*given))[1]
+build.CHUNK, tokenize = 20, pool.tokenize
+pool.tokenize = lambda *given: (time.sleep(1), tokenize(*given))[1]
 print("ready", flush=True)
-store.build(ListCorpus(pairs), tokenizers, settings.data, Path("cache"))
+build.build_store(ListCorpus(pairs), tokenizers, settings.data, Path("cache"))
 """
 
 
@@ -356,17 +361,21 @@ def test_workers_end_with_their_parent_and_what_it_left_goes(tmp_path: Path) -> 
         time.sleep(0.1)
     (left,) = (tmp_path / "cache").glob("*.part")
     settings, pairs = quick_settings(), bundled_pairs(30)
-    store.build(ListCorpus(pairs), Tokenizers.train(pairs, settings.text), settings.data, tmp_path / "cache")
+    build_store(ListCorpus(pairs), Tokenizers.train(pairs, settings.text), settings.data, tmp_path / "cache")
     assert not left.exists()
 
 
 def test_other_processes_of_the_caller_are_left_alone(
     tmp_path: Path, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "CHUNK", 5)
+    monkeypatch.setattr(build, "CHUNK", 5)
     mine = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
     mine.start()
-    chunks = store._tokenized(ListCorpus(bundled_pairs(60)), store._Work(tokenizers, DataSettings(), None))
+    pairs = [Pair(*pair, line) for line, pair in enumerate(bundled_pairs(60), 1)]
+    chunks = pool.tokenize_all(
+        (Chunk(0, number, pairs[5 * number : 5 * number + 5]) for number in range(12)),
+        [Job(tokenizers, DataSettings())],
+    )
     next(chunks)
     chunks.close()  # as an error would
     time.sleep(0.3)

@@ -16,13 +16,14 @@ import pytest
 import torch
 from conftest import bundled_pairs
 
-from transduce.config import BatchSettings, DataSettings, TextSettings
-from transduce.data import store
 from transduce.data.batches import Batches
+from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
-from transduce.models import folder
-from transduce.text.tokenizer import PAD, Tokenizers
-from transduce.training import metrics
+from transduce.files import metrics
+from transduce.models.weights import read_tensors
+from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
+from transduce.text.special import PAD
+from transduce.text.tokenizers import Tokenizers
 
 SETTINGS = [
     "--source",
@@ -116,7 +117,7 @@ def test_two_processes_train_the_run_of_one(here: Path) -> None:
     assert len(losses(here, "one")) >= 33
     assert same(losses(here, "one"), losses(here, "two"))
     for name in ("best", "last", "averaged"):
-        one, two = (folder.read_tensors(here / run / f"weights/{name}.safetensors") for run in ("one", "two"))
+        one, two = (read_tensors(here / run / f"weights/{name}.safetensors") for run in ("one", "two"))
         for weight in one:
             if not weight.endswith("key.bias"):
                 torch.testing.assert_close(one[weight], two[weight], atol=2e-4, rtol=1e-2, msg=f"{name} {weight}")
@@ -276,7 +277,7 @@ def test_two_machines_restart_together(here: Path, started: list[subprocess.Pope
 def test_shares_of_a_batch_are_the_batch(tmp_path: Path, layout: dict, count: int) -> None:
     pairs = ListCorpus(bundled_pairs(150))
     tokenizers = Tokenizers.train(bundled_pairs(150), TextSettings(vocabulary=300, coverage=1.0))
-    built = store.build(pairs, tokenizers, DataSettings(), tmp_path)
+    built = build_store(pairs, tokenizers, DataSettings(), tmp_path)
     whole = Batches(built, BatchSettings(**layout), seed=1)
     shares = [Batches(built, BatchSettings(**layout), seed=1, share=(rank, count)) for rank in range(count)]
     for batch, *parts in zip(whole.epoch(0), *(share.epoch(0) for share in shares), strict=True):

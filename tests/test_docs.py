@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from transduce import cli, config
-from transduce.models.presets import PRESETS
+from transduce.settings.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [

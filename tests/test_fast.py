@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import bundled_pairs, quick_settings, small_model, source_rows, target_rows
 from torch import Tensor
 
-from transduce.config import OptimizerSettings, Settings
-from transduce.data import store
 from transduce.data.batches import Batch, Batches
+from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
 from transduce.errors import UserError
-from transduce.models import folder
-from transduce.nn.device import choose_device
+from transduce.fast import kernels, projected_loss
+from transduce.fast.flat import FlatWeights
+from transduce.fast.kernels.feed_forward import FeedForwardInOne
+from transduce.fast.modules import FusedFeedForward, SegmentAttention, fits_kernel, make_fast
+from transduce.fast.recorded import RecordedGradients
+from transduce.fast.working_copy import working_copy
+from transduce.models.kinds import new_model
+from transduce.models.weights import read_tensors, weights_of
+from transduce.nn.attention import MultiHeadAttention
+from transduce.nn.device import prepare_device
 from transduce.nn.dropout import Dropout
-from transduce.nn.kernels.feed_forward import FeedForwardInOne
 from transduce.nn.layers import FeedForward
-from transduce.nn.precision import LayerNorm, Linear, linear_together
-from transduce.tasks.train import fit
-from transduce.text.tokenizer import BEGIN, END, PAD, Tokenizers
+from transduce.nn.precision import Affine, LayerNorm, Linear, linear_together
+from transduce.settings.sections import OptimizerSettings, Settings
+from transduce.text.special import BEGIN, END, PAD
+from transduce.text.tokenizers import Tokenizers
 from transduce.training import loss as losses
-from transduce.training.flat import FlatWeights
-from transduce.training.gradients import FastGradients, PlainGradients
+from transduce.training.gradients import PlainGradients
 from transduce.training.optimizers import final_weights, make_optimizer, orthogonal
-from transduce.training.trainer import Trainer
+from transduce.training.setup import fit
+from transduce.training.state import RunState
+from transduce.training.updater import Updater
 
 A, B, C, X, Y, Z = [4, 5, 6], [7, 8], [9, 4, 4, 5], [5, 6], [8, 9, 10, 4], [6]
 
@@ -43,19 +55,19 @@ def a_batch() -> Batch:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_projected_loss_equals_the_plain_one(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "SLICE", 13 * 5)  # five tokens a slice, so that there are several
+    monkeypatch.setattr(projected_loss, "SLICE", 13 * 5)  # five tokens a slice, so that there are several
     torch.manual_seed(1)
     projection = Linear(6, 13, bias=bias)
     states = torch.randn(3, 4, 6, requires_grad=True)
     targets = torch.randint(1, 13, (3, 4))
     targets[0, 2:] = PAD
     plain = losses.cross_entropy(projection(states), targets, 0.1)
-    sliced = losses.projected_cross_entropy(states, projection, targets, 0.1)
-    torch.testing.assert_close(sliced.total, plain.total)
-    assert int(sliced.tokens) == int(plain.tokens) == 10
+    sliced = projected_loss.projected_cross_entropy(states, projection, targets, 0.1)
+    torch.testing.assert_close(sliced, plain.total)
+    assert int(plain.tokens) == 10
     inputs = [states, *projection.parameters()]
     for mine, theirs in zip(
-        torch.autograd.grad(sliced.total / 7, inputs), torch.autograd.grad(plain.total / 7, inputs), strict=True
+        torch.autograd.grad(sliced / 7, inputs), torch.autograd.grad(plain.total / 7, inputs), strict=True
     ):
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
 
@@ -73,7 +85,7 @@ def test_fast_gradients_equal_plain_ones() -> None:
     plain.clear()
     assert not flat.gradient.any()
 
-    fast = FastGradients(model, 0.1, flat, accumulate=1) if _has_triton() else pytest.skip("Triton is not installed")
+    fast = RecordedGradients(working_copy(model, flat), flat, 0.1, accumulate=1)
     fast._places = [*batch.source, *batch.target_in, batch.target_out]
     fast._share = torch.tensor(1 / batch.tokens)
     found, fresh = fast._run(fast._loss)
@@ -83,10 +95,9 @@ def test_fast_gradients_equal_plain_ones() -> None:
 
 def test_the_compiled_loss_equals_the_plain_one() -> None:
     """One graph without a break, by the compiler that the GPU path uses."""
-    if not _has_triton():
-        pytest.skip("Triton is not installed")
     model, batch = small_model().train(), a_batch()
-    fast = FastGradients(model, 0.1, FlatWeights(model), accumulate=1)
+    flat = FlatWeights(model)
+    fast = RecordedGradients(working_copy(model, flat), flat, 0.1, accumulate=1)
     compiled = torch.compile(fast._loss, dynamic=False, fullgraph=True, backend="aot_eager")
     given = batch.source, batch.target_in, batch.target_out, torch.tensor(0.5)
     for one, two in zip(compiled(*given), fast._loss(*given), strict=True):
@@ -95,12 +106,10 @@ def test_the_compiled_loss_equals_the_plain_one() -> None:
 
 def test_weights_are_cast_once_and_keep_their_digits() -> None:
     """In bfloat16 the fast path reads a cast of the weights; its gradients are those of the plain path."""
-    if not _has_triton():
-        pytest.skip("Triton is not installed")
     model, batch = small_model().train(), a_batch()
-    model.stream = torch.bfloat16
+    model.activation_dtype = torch.bfloat16
     flat = FlatWeights(model)
-    fast = FastGradients(model, 0.1, flat, accumulate=1)
+    fast = RecordedGradients(working_copy(model, flat), flat, 0.1, accumulate=1)
     fast._places = [*batch.source, *batch.target_in, batch.target_out]
     fast._share = torch.tensor(1 / batch.tokens)
     for _ in range(2):  # an update of the weights is seen
@@ -112,7 +121,7 @@ def test_weights_are_cast_once_and_keep_their_digits() -> None:
         assert (fresh - expected).norm() / expected.norm() < 1e-2
         with torch.no_grad():
             flat.weights.mul_(1.5)
-    kinds = {name: weight.dtype for name, weight in fast.model.named_parameters()}
+    kinds = {name: weight.dtype for name, weight in fast.working.model.named_parameters()}
     assert kinds["encoder.0.feed_forward.inner.weight"] == torch.bfloat16
     assert kinds["projection.weight" if "projection.weight" in kinds else "source.tokens.weight"] == torch.float32
     assert model.encoder[0].feed_forward.inner.weight.dtype == torch.float32
@@ -121,12 +130,9 @@ def test_weights_are_cast_once_and_keep_their_digits() -> None:
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_recording_is_played_with_each_batch(accumulate: int) -> None:
     """All but the GPU: the recording is a stub that runs the function."""
-    if not _has_triton():
-        pytest.skip("Triton is not installed")
     model, batch = small_model().train(), a_batch()
     flat = FlatWeights(model)
-    fast = FastGradients(model, 0.1, flat, accumulate)
-    plain = FastGradients(model, 0.1, flat, accumulate)
+    fast, plain = (RecordedGradients(working_copy(model, flat), flat, 0.1, accumulate) for _ in range(2))
     numbers = [*batch.source, *batch.target_in, batch.target_out]
     plain._places, plain._share = numbers, torch.tensor(0.25)
     expected = plain._run(plain._loss)[1]
@@ -147,10 +153,9 @@ def test_a_recording_is_played_with_each_batch(accumulate: int) -> None:
 
 
 def test_a_machine_where_the_fast_path_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not _has_triton():
-        pytest.skip("Triton is not installed")
     model = small_model()
-    fast = FastGradients(model, 0.1, FlatWeights(model), accumulate=1)
+    flat = FlatWeights(model)
+    fast = RecordedGradients(working_copy(model, flat), flat, 0.1, accumulate=1)
     for error, words in (
         (RuntimeError("no C compiler\nat all"), r"RuntimeError: no C compiler\); go on with --training.fast false"),
         (torch.OutOfMemoryError("CUDA out of memory"), "does not fit into the GPU's memory; raise batch.split"),
@@ -164,32 +169,57 @@ def test_a_machine_where_the_fast_path_fails(monkeypatch: pytest.MonkeyPatch) ->
             fast.add(a_batch(), 1.0)
 
 
-def test_wide_heads_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transduce.nn import kernels
-    from transduce.nn.attention import MultiHeadAttention
-    from transduce.nn.masks import MayLook, Segments
-
-    ids = torch.ones(1, 3, dtype=torch.long)
-    may_look = MayLook(ids.bool(), Segments(ids, ids, False))
-    monkeypatch.setattr(kernels, "in_use", lambda x: True)
+def test_what_a_kernel_does_not_know_stays_plain() -> None:
     for d_k, d_v, dropout, fits in ((64, 64, 0.0, True), (65, 8, 0.0, False), (8, 65, 0.0, False), (8, 8, 0.1, False)):
-        attention = MultiHeadAttention(8, 1, d_k, d_v, bias=True, dropout=dropout)
-        assert (attention._for_kernel(may_look, ids) is not None) == fits
+        assert fits_kernel(MultiHeadAttention(8, 1, d_k, d_v, dropout=dropout)) == fits
+    assert not fits_kernel(MultiHeadAttention(8, 1, 8, 8, score="dot"))
+    if not kernels.HAS_TRITON:
+        pytest.skip("Triton is not installed")
+
+    class Other(MultiHeadAttention):
+        """What a newcomer writes."""
+
+    model = torch.nn.ModuleDict({"known": MultiHeadAttention(8, 1, 8, 8), "other": Other(8, 1, 8, 8)})
+    make_fast(model)
+    assert type(model["known"]) is SegmentAttention
+    assert type(model["other"]) is Other
 
 
-def _has_triton() -> bool:
-    from transduce.nn import kernels
+class Adapted(Linear):
+    """A weight that somebody else has a say in, as an adapter has."""
 
-    return kernels.HAS_TRITON
+    def read(self, dtype: torch.dtype) -> Affine:
+        weight, bias = super().read(dtype)
+        return Affine(weight + 0.25, bias)
+
+
+def test_an_adapted_weight_is_seen_by_every_product() -> None:
+    """Alone, side by side with others, inside the fused feed-forward layer and inside the projected loss."""
+    torch.manual_seed(0)
+    attention, x = MultiHeadAttention(8, 2, 3, 5), torch.randn(2, 4, 8)
+    layer = FeedForward(8, 12, "relu", 0.0)
+    merged = [copy.deepcopy(attention), copy.deepcopy(layer)]
+    for part in (attention.query, attention.key, attention.value, attention.output, layer.inner, layer.outer):
+        part.__class__ = Adapted
+    with torch.no_grad():
+        for weight in (weight for module in merged for weight in module.parameters() if weight.dim() == 2):
+            weight += 0.25
+    torch.testing.assert_close(attention.over_itself(x, None, None)[0], merged[0].over_itself(x, None, None)[0])
+    torch.testing.assert_close(layer(x), merged[1](x))
+    layer.__class__, layer.recompute = FusedFeedForward, False
+    torch.testing.assert_close(layer(x), merged[1](x))
+    projection, states, targets = Adapted(8, 13), torch.randn(2, 4, 8), torch.randint(1, 13, (2, 4))
+    plain = losses.cross_entropy(projection(states), targets).total
+    torch.testing.assert_close(projected_loss.projected_cross_entropy(states, projection, targets), plain)
 
 
 def test_weights_that_lie_end_to_end_are_the_models_own() -> None:
     model = small_model()
-    before = folder.weights_of(model)
+    before = weights_of(model)
     logits = model(source_rows(A), target_rows(X))
     flat = FlatWeights(model)
     assert torch.equal(model(source_rows(A), target_rows(X)), logits)
-    for name, weight in folder.weights_of(model).items():
+    for name, weight in weights_of(model).items():
         assert torch.equal(weight, before[name]), name
     with torch.no_grad():
         flat.weights.add_(1.0)
@@ -202,7 +232,7 @@ def test_weights_that_lie_end_to_end_are_the_models_own() -> None:
 
 
 def test_low_precision_keeps_weights_and_sums() -> None:
-    choose_device("cpu")  # without oneDNN where it knows no bfloat16
+    prepare_device("cpu")  # without oneDNN where it knows no bfloat16
     norm, linear = LayerNorm(8), Linear(8, 4)
     x = torch.randn(3, 8, dtype=torch.bfloat16)
     assert norm(x).dtype == linear(x).dtype == torch.bfloat16
@@ -211,7 +241,7 @@ def test_low_precision_keeps_weights_and_sums() -> None:
     assert torch.equal(norm(x), exact)  # one rounding, at the end
     model = small_model(d_k=None, d_v=None).train()
     exact = model(source_rows(A, B), target_rows(X, Y))
-    model.stream = torch.bfloat16
+    model.activation_dtype = torch.bfloat16
     rough = model(source_rows(A, B), target_rows(X, Y))
     assert rough.dtype == torch.bfloat16
     torch.testing.assert_close(rough.float(), exact, atol=0.1, rtol=0.1)
@@ -223,11 +253,11 @@ def test_products_taken_together() -> None:
     torch.testing.assert_close(linear_together(x, one, two), torch.cat([one(x), two(x)], -1))
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_feed_forward_that_computes_again(again: bool) -> None:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_feed_forward_that_recomputes(recompute: bool) -> None:
     layer, x = FeedForward(5, 9, "relu", 0.0), torch.randn(2, 6, 5, requires_grad=True)
     inputs = [x, layer.inner.weight, layer.inner.bias, layer.outer.weight, layer.outer.bias]
-    plain, fused = layer(x), FeedForwardInOne.apply(*inputs, again)
+    plain, fused = layer(x), FeedForwardInOne.apply(*inputs, recompute)
     torch.testing.assert_close(fused, plain)
     for mine, theirs in zip(
         torch.autograd.grad(fused.square().sum(), inputs),
@@ -313,9 +343,9 @@ def test_schedule_free_keeps_its_average_when_the_rate_is_nothing() -> None:
 def test_schedule_free_averages_the_weights_that_are_used(tmp_path: Path) -> None:
     settings = quick_settings(optimizer={"name": "schedule_free"}, training={"steps": 6, "validate_every": 2})
     fit(tmp_path / "r", ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(10, seed=2)), settings)
-    last = folder.read_tensors(tmp_path / "r/weights/last.safetensors")
-    kept = folder.read_tensors(tmp_path / "r/training/weights/step-6.safetensors")
-    trained = folder.read_tensors(tmp_path / "r/training/step-6/model.safetensors")
+    last = read_tensors(tmp_path / "r/weights/last.safetensors")
+    kept = read_tensors(tmp_path / "r/training/weights/step-6.safetensors")
+    trained = read_tensors(tmp_path / "r/training/step-6/model.safetensors")
     name = "encoder.0.feed_forward.inner.weight"
     assert torch.equal(kept[name], last[name])
     assert not torch.equal(kept[name], trained[name])
@@ -336,7 +366,7 @@ def test_a_run_with_another_optimizer_resumes_to_the_bit(tmp_path: Path, name: s
     def run(where: str, steps: int) -> dict[str, Tensor]:
         settings = quick_settings(optimizer={"name": name}, training={"steps": steps, "validate_every": 3})
         fit(tmp_path / where, pairs, validation, settings)
-        return folder.read_tensors(tmp_path / where / f"training/step-{steps}/model.safetensors")
+        return read_tensors(tmp_path / where / f"training/step-{steps}/model.safetensors")
 
     straight = run("straight", 8)
     run("resumed", 4)
@@ -348,36 +378,33 @@ def test_a_run_with_another_optimizer_resumes_to_the_bit(tmp_path: Path, name: s
 # ---- several sentences a row
 
 
-def _trainer(path: Path, layout: str, settings: Settings, tokenizers: Tokenizers) -> Trainer:
-    built = store.build(ListCorpus(bundled_pairs(120)), tokenizers, settings.data, path / "data")
+def _updater(path: Path, layout: str, settings: Settings, tokenizers: Tokenizers) -> tuple[Updater, Batches]:
+    store = build_store(ListCorpus(bundled_pairs(120)), tokenizers, settings.data, path / "data")
     torch.manual_seed(0)
-    model = folder.new_model(settings, tokenizers)
-    from dataclasses import replace
-
-    batches = Batches(built, replace(settings.batch, layout=layout, row=64), seed=1)  # type: ignore[arg-type]
-    return Trainer(path / layout, model, settings, batches, None, None, "cpu")
+    model = new_model(settings.model, tokenizers.source.size, tokenizers.target.size)
+    batches = Batches(store, replace(settings.batch, layout=layout, row=64), seed=1)  # type: ignore[arg-type]
+    return Updater(model, settings, "cpu", batches.packed), batches
 
 
 def test_packed_rows_train_like_one_sentence_a_row(tmp_path: Path) -> None:
     """Loss and gradients to 1e-5; and 200 updates on the same sentences stay together."""
-    import numpy as np
-
     settings = quick_settings(model={"dropout": 0.0}, batch={"tokens": 256}, optimizer={"eps": 1e-6})
-    tokenizers = Tokenizers.train(ListCorpus(bundled_pairs(120)), settings.text)
-    packed, apart = (_trainer(tmp_path, layout, settings, tokenizers) for layout in ("packed", "buckets"))
-    apart_losses, packed_losses = [], []
-    for number, (_, _, [batch]) in zip(range(200), packed._groups(), strict=False):
-        one_a_row = apart.train_batches.assemble(np.column_stack([batch.pairs, np.arange(len(batch.pairs))]))
+    tokenizers = Tokenizers.train(bundled_pairs(120), settings.text)
+    (packed, batches), (apart, rows) = (_updater(tmp_path, how, settings, tokenizers) for how in ("packed", "buckets"))
+    apart_losses, packed_losses, states = [], [], (RunState(), RunState())
+    every = (batch for epoch in itertools.count() for batch in batches.epoch(epoch))
+    for number, batch in zip(range(200), every, strict=False):
+        one_a_row = rows.assemble(np.column_stack([batch.pairs, np.arange(len(batch.pairs))]))
         assert one_a_row.tokens == batch.tokens
         if number == 0:
-            for trainer, rows in ((packed, batch), (apart, one_a_row)):
-                trainer.model.train()
-                trainer.gradients.add(rows, 1 / batch.tokens)
+            for updater, given in ((packed, batch), (apart, one_a_row)):
+                updater.model.train()
+                updater.gradients.add(given, 1 / batch.tokens)
             torch.testing.assert_close(packed.flat.gradient, apart.flat.gradient, atol=1e-5, rtol=1e-5)
             packed.gradients.clear()
             apart.gradients.clear()
-        packed_losses.append(float(packed.update([batch]).total) / batch.tokens)
-        apart_losses.append(float(apart.update([one_a_row]).total) / batch.tokens)
+        packed_losses.append(float(packed.update([batch], states[0]).total) / batch.tokens)
+        apart_losses.append(float(apart.update([one_a_row], states[1]).total) / batch.tokens)
     assert packed_losses[0] == pytest.approx(apart_losses[0], rel=1e-5)
     assert packed_losses == pytest.approx(apart_losses, rel=2e-2)
     assert packed_losses[-1] < 0.7 * packed_losses[0]

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from transduce.text import grammar, lexicon, sentences
-from transduce.text.bundled import bundled, reserved
-from transduce.text.grammar import PRONOUNS, Clause, Subject, Thing, english, german
+from transduce.bundled import grammar, lexicon, sentences
+from transduce.bundled.corpus import bundled, reserved
+from transduce.bundled.grammar import PRONOUNS, Clause, Subject, Thing, english, german
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,10 @@ from transduce.inspect import page
 from transduce.inspect.trace import BEST, KINDS, Node, Trace
 from transduce.inspect.words import joined, merge, words
 from transduce.model import Model
-from transduce.models.folder import Loaded, new_model
-from transduce.text.tokenizer import END, Tokenizers
+from transduce.models.kinds import new_model
+from transduce.models.load import Loaded
+from transduce.text.special import END
+from transduce.text.tokenizers import Tokenizers
 
 SENTENCE = "ich möchte ein bier trinken"
 NASTY = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=1"> @FACTS@ &amp; <!-- $x$ \\'

@@ -14,10 +14,10 @@ pytest.importorskip("triton", reason="Triton is not installed here")
 # The interpreter must be chosen before Triton is imported, and other tests may have imported it: hence a process.
 ATTENTION = """
 import torch
-from transduce.nn import kernels
+from transduce.fast import kernels
 from transduce.nn.attention import attend
-from transduce.nn.kernels.segment_attention import parts
-from transduce.nn.masks import not_later, same_sentence
+from transduce.fast.kernels.segment_attention import parts
+from transduce.nn.masks import causal_mask, segment_mask
 
 kernels.load()
 torch.manual_seed(0)
@@ -35,8 +35,8 @@ def segments(rows, slots):
 
 def check(R, H, T, S, K, V, causal, packed, of_queries, of_keys):
     q, k, v = (x.unflatten(2, (H, -1)).transpose(1, 2) for x in parts(packed, H * K))
-    mask = same_sentence(of_queries, of_keys)
-    mask = mask & not_later(T) if causal else mask
+    mask = segment_mask(of_queries, of_keys)
+    mask = mask & causal_mask(T) if causal else mask
     plain = attend(q, k, v, mask).summary.transpose(1, 2).flatten(2)
     ours, _ = torch.ops.transduce.segment_attention(packed, H, K, of_queries, of_keys, causal)
     torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
@@ -56,7 +56,7 @@ check(R, H, T, S, K, V, False, sides, segments(R, T), segments(R, S))
 NORM = """
 import torch
 import torch.nn.functional as F
-from transduce.nn import kernels
+from transduce.fast import kernels
 
 kernels.load()
 torch.manual_seed(0)
@@ -90,12 +90,14 @@ assert not torch.equal(shown, other)
 # The whole of the fast path but for the GPU: model and loss compiled as one graph, all operators of ours in their place.
 WHOLE = """
 import torch
-from transduce.config import ModelSettings
+from transduce.settings.sections import ModelSettings
 from transduce.data.layout import lay_out, shifted
 from transduce.models import transformer
-from transduce.nn import kernels
-from transduce.training.flat import FlatWeights
-from transduce.training.gradients import FastGradients
+from transduce.fast import kernels
+from transduce.fast.flat import FlatWeights
+from transduce.fast.modules import make_fast
+from transduce.fast.recorded import RecordedGradients
+from transduce.fast.working_copy import working_copy
 
 kernels.load()
 for norm in ("after", "before"):
@@ -105,11 +107,10 @@ for norm in ("after", "before"):
     source = lay_out([[[5, 6, 7, 3], [8, 9, 3]], [[4, 5, 3]]], 12)
     out = lay_out([[[6, 7, 3], [9, 9, 10, 3]], [[11, 3]]], 12)
     flat = FlatWeights(model)
-    fast = FastGradients(model, 0.1, flat, 1)
+    fast = RecordedGradients(working_copy(model, flat), flat, 0.1, 1)
     fast._places, fast._share = [*source, *shifted(out), out.tokens], torch.tensor(0.1)
-    kernels.in_use = lambda x: False
     plain_total, plain = fast._run(fast._loss)
-    kernels.in_use = lambda x: True
+    make_fast(fast.working.model)
     compiled = torch.compile(fast._loss, dynamic=False, fullgraph=True, backend="aot_eager")
     total, gradient = fast._run(compiled)
     torch.testing.assert_close(total, plain_total, atol=1e-5, rtol=1e-5)
@@ -119,8 +120,8 @@ for norm in ("after", "before"):
 
 RELU = """
 import torch
-from transduce.nn import kernels
-from transduce.nn.kernels import relu_gradient as kernel
+from transduce.fast import kernels
+from transduce.fast.kernels import relu_gradient as kernel
 
 kernels.load()
 torch.manual_seed(0)
@@ -136,14 +137,14 @@ TABLE = """
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
-from transduce.nn import kernels
-from transduce.nn.table import Table
+from transduce.fast import kernels
+from transduce.fast.modules import OrderedEmbedding
 
 kernels.load()
 torch.manual_seed(0)
 for height, width, often in ((50, 24, 0), (7, 600, 250), (9, 24, 100), (3, 24, 300)):
     # Rows read once, never, and so often that whole chunks are theirs; columns in one tile and in several.
-    table, rows = Table(height, width), torch.randint(height // 2, (9, 37))
+    table, rows = torch.nn.Embedding(height, width), torch.randint(height // 2, (9, 37))
     rows.flatten()[:often] = height // 2
     rows[0, 0] = height - 1
     back = torch.randn(9, 37, width)
@@ -159,7 +160,7 @@ def look(graph, _):
     return graph
 
 
-kernels.in_use = lambda x: True
+table.__class__ = OrderedEmbedding
 compiled = torch.compile(table, backend=aot_autograd(fw_compiler=look, decompositions=core_aten_decompositions()))
 (found,) = torch.autograd.grad(compiled(rows), table.weight, back)
 torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)

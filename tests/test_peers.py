@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from transduce.models.seq2seq import Memory
 from transduce.models.transformer import Transformer
 from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.masks import MayLook, not_later, same_sentence
+from transduce.nn.masks import AttentionMask, causal_mask, segment_mask
 from transduce.nn.positions import sinusoid_table
 from transduce.nn.rows import Rows
-from transduce.text.tokenizer import BEGIN, END, PAD
+from transduce.text.special import BEGIN, END, PAD
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 POSITIONS = 37
@@ -117,8 +117,8 @@ def test_multihead_attention(kind: str, look: bool, bias: bool, dtype: torch.dty
     keys = torch.tensor([[0, 1, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0]]) if kind == "cross" else queries
     x = random_input(7, dtype)
     context = random_input(6, dtype) if kind == "cross" else x
-    mask = same_sentence(queries, keys)
-    may_look = MayLook(mask & not_later(7) if kind == "causal" else mask)
+    mask = segment_mask(queries, keys)
+    may_look = AttentionMask(mask & causal_mask(7) if kind == "causal" else mask)
 
     maps: list[Tensor] | None = [] if look else None
     if kind == "cross":

@@ -8,7 +8,7 @@ import pytest
 from conftest import bundled_pairs
 
 from transduce import cli
-from transduce.tasks import plot
+from transduce.commands import plot
 
 
 @pytest.mark.parametrize("name", ["positions", "masks", "schedule", "smoothing", "saturation"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from conftest import bundled_pairs
 
-from transduce.config import compose
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.translator import Translator
-from transduce.models.presets import PRESETS
-from transduce.tasks.train import fit
+from transduce.settings.compose import compose
+from transduce.settings.presets import PRESETS
+from transduce.training.setup import fit
 
 SMALL = {
     "model": {"layers": 1, "d_model": 32, "d_ff": 48, "heads": 2},

@@ -9,15 +9,16 @@ import torch
 from conftest import SOURCE_WORDS, TARGET_WORDS, bundled_pairs, quick_settings, source_rows, target_rows
 from torch import Tensor
 
-from transduce.config import ModelSettings, compose
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.search import beam, greedy
 from transduce.decoding.translator import Translator
 from transduce.errors import SettingsError
 from transduce.models import recurrent
 from transduce.models.recurrent import Recurrent
-from transduce.tasks.train import fit
-from transduce.text.tokenizer import PAD
+from transduce.settings.compose import compose
+from transduce.settings.sections import ModelSettings
+from transduce.text.special import PAD
+from transduce.training.setup import fit
 
 SENTENCES = ([5, 6, 7, 8], [9, 10], [11, 12, 13])
 TARGETS = ([7, 8, 9], [10, 11], [12, 13, 14, 15])

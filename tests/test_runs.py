@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from transduce import cli
+from transduce.commands.watch import watch
 from transduce.errors import DataError, SettingsError
 from transduce.inspect import runs
 from transduce.report import Report
-from transduce.tasks.watch import watch
 
 
 def under_way(folder: Path, steps: int = 40, limit: int = 100) -> Path:

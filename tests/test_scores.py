@@ -1,4 +1,4 @@
-"""Score functions against loops written from their formulas; soft and hard selection."""
+"""ScoreFunction functions against loops written from their formulas; soft and hard selection."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from conftest import TARGET_WORDS, small_model, source_rows, target_rows
 from torch import Tensor
 
-from transduce.config import compose
 from transduce.errors import SettingsError
 from transduce.nn.attention import MultiHeadAttention, attend, attend_fused, attention_weights
 from transduce.nn.hard import Baseline, attend_hard, reinforced
-from transduce.nn.masks import MayLook, not_later
-from transduce.nn.scores import Additive, Bilinear, Dot, ScaledDot, Score, make_score
+from transduce.nn.masks import AttentionMask, causal_mask
+from transduce.nn.scores import Additive, Bilinear, Dot, ScaledDot, ScoreFunction, make_score
+from transduce.settings.compose import compose
 
 NAMES = ["additive", "dot", "scaled", "bilinear"]
 D_K, D_Q, T, S = 5, 3, 4, 6
 
 
-def by_loop(score: Score, q: Tensor, k: Tensor) -> Tensor:
+def by_loop(score: ScoreFunction, q: Tensor, k: Tensor) -> Tensor:
     """s(x, q) for one query and one key at a time, as the formulas have it."""
     found = torch.empty(len(q), len(k), dtype=q.dtype)
     for t, query in enumerate(q):
@@ -38,7 +38,7 @@ def by_loop(score: Score, q: Tensor, k: Tensor) -> Tensor:
     return found
 
 
-def scattered(score: Score) -> Score:
+def scattered(score: ScoreFunction) -> ScoreFunction:
     """In float64, with random weights: an identity at the start would hide a transposition."""
     for weight in score.parameters():
         torch.nn.init.normal_(weight)
@@ -50,7 +50,7 @@ def scattered(score: Score) -> Score:
     [Additive(D_K, D_Q, inner=7), Bilinear(D_K, D_Q), Bilinear(D_K, D_Q, rank=2), Dot(), ScaledDot()],
     ids=["additive", "bilinear", "low rank", "dot", "scaled"],
 )
-def test_a_score_equals_a_loop(score: Score) -> None:
+def test_a_score_equals_a_loop(score: ScoreFunction) -> None:
     torch.manual_seed(0)
     d_q = D_Q if isinstance(score, Additive | Bilinear) else D_K
     q, k = torch.randn(T, d_q, dtype=torch.float64), torch.randn(S, D_K, dtype=torch.float64)
@@ -108,11 +108,13 @@ def test_padding_and_the_future_change_nothing_to_the_bit(name: str) -> None:
     torch.manual_seed(2)
     attention = MultiHeadAttention(12, 3, 4, 5, True, 0.0, name).eval()
     x, other = torch.randn(2, 5, 12), torch.randn(2, 5, 12)
-    mask = not_later(5).unsqueeze(0).unsqueeze(0)
+    mask = causal_mask(5).unsqueeze(0).unsqueeze(0)
     for seen in range(1, 6):
         changed = torch.cat([x[:, :seen], other[:, seen:]], 1)
         for maps in ([], None):
-            before, after = (attention.over_itself(y, None, MayLook(mask), maps)[0][:, :seen] for y in (x, changed))
+            before, after = (
+                attention.over_itself(y, None, AttentionMask(mask), maps)[0][:, :seen] for y in (x, changed)
+            )
             assert torch.equal(before, after)
 
 

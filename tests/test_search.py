@@ -9,7 +9,7 @@ import torch
 from conftest import TARGET_WORDS, small_model, source_rows, target_rows
 
 from transduce.decoding.search import beam, greedy, length_penalty, log_probabilities, ranked
-from transduce.text.tokenizer import BEGIN, END, PAD, UNKNOWN
+from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 SENTENCES = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14], [15], [16, 17, 18, 19, 20, 21, 22]]
 LIMITS = [9, 5, 12, 7, 10]

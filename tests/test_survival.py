@@ -21,15 +21,24 @@ import torch
 from conftest import bundled_pairs, quick_settings
 from survival import contents, differences
 
-from transduce.config import Settings
 from transduce.data.corpus import ListCorpus
 from transduce.errors import Stopped, UserError
-from transduce.models import folder
+from transduce.files import metrics
+from transduce.files.manifest import verify, write_folder
+from transduce.files.run_folder import MODEL, RunFolder
+from transduce.models.load import load
+from transduce.models.weights import read_tensors
 from transduce.report import Progress, Report
-from transduce.tasks.train import fit
-from transduce.training import checkpoint, metrics
+from transduce.settings.sections import Settings
+from transduce.training import checkpoint
 from transduce.training.gradients import PlainGradients
-from transduce.training.trainer import Outcome, Trainer
+from transduce.training.journal import Journal
+from transduce.training.keeper import Keeper
+from transduce.training.setup import fit
+from transduce.training.state import read_state
+from transduce.training.trainer import Outcome
+from transduce.training.updater import Updater
+from transduce.training.validate import Validator
 
 
 class At(Report):
@@ -98,7 +107,7 @@ def test_stopped_after_any_step_it_goes_on_as_if_nothing_had_happened(tmp_path: 
 
 def extra(step: int) -> list[str]:
     """The checkpoint that a stop leaves."""
-    names = ("average.safetensors", "model.safetensors", "optimizer.safetensors", "random.safetensors", "standing.json")
+    names = ("average.safetensors", "model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json")
     return [f"training/step-{step}/{name}" for name in names]
 
 
@@ -152,28 +161,33 @@ def test_a_batch_that_gives_no_number_is_skipped_and_named(
     planted(monkeypatch, lambda update: update == 5)
     report = At(0, lambda: None)
     seen: list[torch.Tensor] = []
-    update = Trainer.update
+    update, observe = Updater.update, Journal.observe
 
-    def watched(self: Trainer, batches):  # type: ignore[no-untyped-def]
+    def watched(self: Updater, batches, state):  # type: ignore[no-untyped-def]
         before = self.flat.weights.detach().clone()
-        made = update(self, batches)
-        if self.standing.step == 5:
+        made = update(self, batches, state)
+        if state.step == 5:
             seen.extend([before, self.flat.weights.detach().clone()])
-            lines[:] = sorted(self.train_batches.store.lines(batches[0].pairs).tolist())
         return made
 
+    def observed(self: Journal, made, *given):  # type: ignore[no-untyped-def]
+        if made.step == 5:
+            lines[:] = sorted(self.line_numbers(made.places).tolist())
+        observe(self, made, *given)
+
     lines: list[int] = []
-    monkeypatch.setattr(Trainer, "update", watched)
+    monkeypatch.setattr(Updater, "update", watched)
+    monkeypatch.setattr(Journal, "observe", observed)
     assert run(tmp_path / "r", quick_settings(optimizer={"name": name}), report).step == 8
     assert torch.equal(*seen)
     (record,) = (record for record in metrics.read(tmp_path / "r/metrics.jsonl") if record["kind"] == "skipped")
     assert (record["step"], record["lines"]) == (5, lines)
     (told,) = (text for text in report.said if "the batch was skipped" in text)
     assert told.startswith(f"step 5: loss or gradient is no number; the batch was skipped (lines {lines[0]}, ")
-    found, _ = checkpoint.latest(tmp_path / "r/training")
+    found, _ = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
-    assert checkpoint.standing_of(found).skipped == 1
-    assert all(weight.isfinite().all() for weight in folder.read_tensors(found / "optimizer.safetensors").values())
+    assert read_state(found).skipped == 1
+    assert all(weight.isfinite().all() for weight in read_tensors(found / "optimizer.safetensors").values())
     assert all(
         math.isfinite(record["loss"]) for record in metrics.read(tmp_path / "r/metrics.jsonl") if "loss" in record
     )
@@ -186,12 +200,12 @@ def test_many_in_a_row_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         UserError, match="10 batches in a row gave no number, up to step 15; go on from the checkpoint of step 4 with"
     ):
         run(tmp_path / "r", quick_settings(**steps))
-    found, complaints = checkpoint.latest(tmp_path / "r/training")
+    found, complaints = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert not complaints
     for name in ("model.safetensors", "optimizer.safetensors"):
-        assert all(weight.isfinite().all() for weight in folder.read_tensors(found / name).values())
-    folder.load(tmp_path / "r")
+        assert all(weight.isfinite().all() for weight in read_tensors(found / name).values())
+    load(tmp_path / "r")
 
 
 def test_a_jump_of_the_loss_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +246,7 @@ def test_out_of_memory_is_tried_once_in_halves(tmp_path: Path, monkeypatch: pyte
     assert f"step {failed[0] + 1}: out of memory; trying again in halves" in report.said
     whole, one_half, other_half = heights[failed[0] : failed[0] + 3]
     assert one_half == other_half == -(-whole // 2)
-    one, two = (folder.read_tensors(tmp_path / name / "weights/last.safetensors") for name in ("plenty", "scarce"))
+    one, two = (read_tensors(tmp_path / name / "weights/last.safetensors") for name in ("plenty", "scarce"))
     for name in one:
         if not name.endswith("key.bias"):  # whose gradient is nothing but rounding
             torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
@@ -249,7 +263,7 @@ def test_out_of_memory_beside_the_updates(tmp_path: Path, monkeypatch: pytest.Mo
     def none(*given: object) -> None:
         raise torch.OutOfMemoryError("none left")
 
-    monkeypatch.setattr("transduce.training.trainer.validate", none)
+    monkeypatch.setattr(Validator, "validate", none)
     with pytest.raises(UserError, match=r"out of memory beside the updates, at step 6; let nothing else use this GPU"):
         run(tmp_path / "r", quick_settings(training={"steps": 12, "validate_every": 6}))
 
@@ -259,7 +273,7 @@ def test_a_batch_in_parts_is_the_same_update(tmp_path: Path, layout: str) -> Non
     for name, parts in (("whole", 1), ("parts", 3)):
         batch = {"layout": layout, "row": 64, "split": parts}
         run(tmp_path / name, quick_settings(model={"dropout": 0.0}, batch=batch, training={"steps": 3}))
-    one, two = (folder.read_tensors(tmp_path / name / "weights/last.safetensors") for name in ("whole", "parts"))
+    one, two = (read_tensors(tmp_path / name / "weights/last.safetensors") for name in ("whole", "parts"))
     for name in one:
         if not name.endswith("key.bias"):
             torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
@@ -283,13 +297,13 @@ def test_tokens_of_a_batch_are_found_once(tmp_path: Path) -> None:
     report = At(0, lambda: None)
     run(tmp_path / "r", quick_settings(batch={"tokens": "auto"}, training={"steps": 2}), report)
     assert "batch.tokens=auto: 4,096, since without a GPU larger batches are no faster" in report.said
-    assert checkpoint.standing_of(tmp_path / "r/training/step-2").batch_tokens == 4096
+    assert read_state(tmp_path / "r/training/step-2").batch_tokens == 4096
     with pytest.raises(UserError, match="batch.tokens=many must be a whole number or auto"):
         quick_settings(batch={"tokens": "many"})
 
 
 def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transduce.training.memory import InParts
+    from transduce.training.memory import BatchGradients
 
     class Batch:
         tokens, target_out = 5, torch.zeros(2, 3)
@@ -304,26 +318,26 @@ def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(
         UserError, match=r"the largest batch \(6 target slots\) does not fit into memory; go on with batch.s"
     ):
-        InParts(gradients, 3, "cuda", Report()).try_first(Batch, 123)  # type: ignore[arg-type]
+        BatchGradients(gradients, 3, "cuda", Report()).try_first(Batch, 123)  # type: ignore[arg-type]
     assert taken == [123]
-    InParts(gradients, 3, "cpu", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
+    BatchGradients(gradients, 3, "cpu", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = Trainer.update
+    update = Updater.update
 
-    def ruined(self: Trainer, batches):  # type: ignore[no-untyped-def]
-        made = update(self, batches)
-        if self.standing.step == 8:
+    def ruined(self: Updater, batches, state):  # type: ignore[no-untyped-def]
+        made = update(self, batches, state)
+        if state.step == 8:
             self.flat.weights.data[3] = math.inf
         return made
 
-    monkeypatch.setattr(Trainer, "update", ruined)
+    monkeypatch.setattr(Updater, "update", ruined)
     with pytest.raises(
         UserError, match="the weights are no longer numbers at step 8; go on from the checkpoint of step 4"
     ):
         run(tmp_path / "r", quick_settings())
-    found, _ = checkpoint.latest(tmp_path / "r/training")
+    found, _ = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert found.name == "step-4"
 
@@ -332,7 +346,7 @@ def test_a_damaged_average_is_passed_over_too(tmp_path: Path) -> None:
     run(tmp_path / "r", quick_settings(training={"ema": 0.9}))
     path = tmp_path / "r/training/step-8/average.safetensors"
     path.write_bytes(path.read_bytes()[:-8])
-    found, complaints = checkpoint.latest(tmp_path / "r/training")
+    found, complaints = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert found.name == "step-4"
     assert "average.safetensors was cut short or altered" in complaints[0]
@@ -361,14 +375,14 @@ def test_a_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
         UserError, match=r"cannot write .*: No space left on device \(\d.* MB are needed; what was saved"
     ):
         run(here, quick_settings(**settings, training={"steps": 400, "keep": 99, "average": 99}))
-    found, complaints = checkpoint.latest(here / "training")
+    found, complaints = checkpoint.latest(RunFolder(here))
     assert found is not None
     assert not complaints
-    folder.load(here)
+    load(here)
     for old in list((here / "training").glob("step-*"))[:-1]:
         subprocess.run(["rm", "-r", old], check=True)
     subprocess.run(["rm", "-r", here / "training/weights"], check=True)
-    step = checkpoint.standing_of(checkpoint.latest(here / "training")[0]).step  # type: ignore[arg-type]
+    step = read_state(checkpoint.latest(RunFolder(here))[0]).step  # type: ignore[arg-type]
     assert run(here, quick_settings(**settings, training={"steps": step + 4, "keep": 1, "average": 1})).step == step + 4
 
 
@@ -385,16 +399,16 @@ def test_files_have_ordinary_permissions(tmp_path: Path) -> None:
 # ---- kill -9
 
 STAGES = {  # of writing a checkpoint: the function before or after which the process dies
-    "before all": ("transduce.training.checkpoint.keep_weights", "before"),
-    "kept weights are there": ("transduce.training.checkpoint.keep_weights", "after"),
+    "before all": ("transduce.training.keeper.Keeper.keep_weights", "before"),
+    "kept weights are there": ("transduce.training.keeper.Keeper.keep_weights", "after"),
     "in the middle of the folder": ("transduce.training.checkpoint.write_folder", "before"),
     "before the rename": ("transduce.training.checkpoint.write_folder", "after"),
     "before old ones go": ("transduce.training.checkpoint.flush", "after"),
     "the checkpoint is there": ("transduce.training.checkpoint.write", "after"),
-    "before the weights to be used": ("transduce.training.trainer.Trainer._write_weights", "before"),
-    "the weights to be used are there": ("transduce.training.trainer.Trainer._write_weights", "after"),
-    "before unwanted weights go": ("transduce.training.checkpoint.let_go", "before"),
-    "the run is about to end": ("transduce.training.trainer.Trainer._log_validation", "after"),
+    "before the weights to be used": ("transduce.training.keeper.Keeper.publish", "before"),
+    "the weights to be used are there": ("transduce.training.keeper.Keeper.publish", "after"),
+    "before unwanted weights go": ("transduce.training.keeper.Keeper._remove_unwanted", "before"),
+    "the run is about to end": ("transduce.training.journal.Journal.validated", "after"),
 }
 
 
@@ -420,7 +434,7 @@ def test_killed_at_every_stage_of_a_checkpoint(tmp_path: Path, stage: str, valid
             original, times = getattr(place, function), iter(range(1, 99))
 
             def deadly(*given, **named):  # type: ignore[no-untyped-def]
-                if function == "let_go" and threading.current_thread() is threading.main_thread():
+                if function == "_remove_unwanted" and threading.current_thread() is threading.main_thread():
                     return original(*given, **named)  # of a run's beginning
                 now = next(times) == validation
                 if now and when == "before":
@@ -446,7 +460,7 @@ def test_killed_between_two_checkpoints_of_one_step(tmp_path: Path) -> None:
     settings = quick_settings(training={"keep": 1})
     run(tmp_path / "straight", settings)
     run(tmp_path / "r", quick_settings(training={"keep": 1, "steps": 4}))
-    os.rename(tmp_path / "r/training/step-4", tmp_path / "r/training/step-4.before")
+    os.rename(tmp_path / "r/training/step-4", tmp_path / "r/training/step-4.replaced")
     report = At(0, lambda: None)
     run(tmp_path / "r", settings, report)
     assert "going on from step 4" in report.said
@@ -459,7 +473,7 @@ def test_weights_whose_checkpoint_was_lost_give_way(tmp_path: Path) -> None:
     best = (tmp_path / "r/weights/best.safetensors").read_bytes()
     run(tmp_path / "other", quick_settings(training={"steps": 4, "seed": 5}))
     other = (tmp_path / "other/weights/best.safetensors").read_bytes()
-    folder.write_folder(tmp_path / "r", dict.fromkeys(["weights/best.safetensors", folder.MODEL], other))
+    write_folder(tmp_path / "r", dict.fromkeys(["weights/best.safetensors", MODEL], other))
     run(tmp_path / "r", quick_settings(training={"steps": 4}))
     assert (tmp_path / "r/weights/best.safetensors").read_bytes() == best != other
 
@@ -469,28 +483,28 @@ def test_weights_whose_checkpoint_was_lost_give_way(tmp_path: Path) -> None:
         manifest.read_text().replace(hashlib.sha256(best).hexdigest(), hashlib.sha256(other).hexdigest())
     )
     run(tmp_path / "r", quick_settings(training={"steps": 4}))
-    folder.verify(tmp_path / "r", ["weights/best.safetensors", folder.MODEL])
+    verify(tmp_path / "r", ["weights/best.safetensors", MODEL])
 
 
 def test_a_checkpoint_that_does_not_say_what_it_was_validated_on(tmp_path: Path) -> None:
     """Of an older version."""
     here = tmp_path / "r"
     run(here, quick_settings(training={"steps": 4}))
-    standing = json.loads((here / "training/step-4/standing.json").read_text())
-    del standing["valid_data"]
-    folder.write_folder(here / "training/step-4", {"standing.json": json.dumps(standing).encode()})
+    state = json.loads((here / "training/step-4/state.json").read_text())
+    del state["valid_data"]
+    write_folder(here / "training/step-4", {"state.json": json.dumps(state).encode()})
     assert run(here, quick_settings(training={"steps": 6})).step == 6
 
 
 def test_a_stop_in_the_last_validation_is_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    validate = Trainer.validate
+    validate, times = Validator.validate, iter(range(1, 99))
 
-    def interrupted(self: Trainer):  # type: ignore[no-untyped-def]
-        if self.standing.step == 8:
+    def interrupted(self: Validator, model):  # type: ignore[no-untyped-def]
+        if next(times) == 2:  # at step 8
             send(signal.SIGTERM)()
-        return validate(self)
+        return validate(self, model)
 
-    monkeypatch.setattr(Trainer, "validate", interrupted)
+    monkeypatch.setattr(Validator, "validate", interrupted)
     with pytest.raises(Stopped, match="stopped at step 8"):
         run(tmp_path / "r", quick_settings(training={"steps": 8, "validate_every": 4}))
 
@@ -533,8 +547,8 @@ def test_what_others_put_into_the_folder_is_left_alone(tmp_path: Path) -> None:
 
 def test_no_signal_for_a_checkpoint_ends_a_run_that_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGUSR1 ends a process that does not handle it."""
-    resume = Trainer._resume
-    monkeypatch.setattr(Trainer, "_resume", lambda self: (send(signal.SIGUSR1)(), resume(self)))
+    resume = Keeper.resume
+    monkeypatch.setattr(Keeper, "resume", lambda self, fresh: (send(signal.SIGUSR1)(), resume(self, fresh))[1])
     assert run(tmp_path / "r", quick_settings()).step == 8
 
 
@@ -547,10 +561,10 @@ def test_averages_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     here = tmp_path / "r"
     settings = {"steps": 12, "validate_every": 2, "average": 2, "keep_best": 3, "bleu_lines": 0}
     run(here, quick_settings(training=settings))
-    kept = checkpoint.kept_weights(here / "training")
-    standing = checkpoint.standing_of(here / "training/step-12")
-    by_loss = [step for step, _, _ in sorted(standing.validations, key=lambda found: found[1] or 0.0)]
-    assert standing.best_steps() == by_loss
+    kept = RunFolder(here).kept_weights()
+    state = read_state(here / "training/step-12")
+    by_loss = [step for step, _, _ in sorted(state.validations, key=lambda found: found[1] or 0.0)]
+    assert state.best_steps() == by_loss
     assert set(kept) == {10, 12, *by_loss[:3]}
     steps = [str(step) for step in sorted(kept)[-2:]]
     assert main(["average", str(here), "--last", "2", "--output", str(tmp_path / "last")]) == 0
@@ -558,10 +572,10 @@ def test_averages_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     chosen = ["--steps", steps[0], "--steps", steps[1]]
     assert main(["average", str(here), *chosen, "--output", str(tmp_path / "steps")]) == 0
     for name, ours in (("last", "averaged"), ("best", "averaged_best"), ("steps", "averaged")):
-        one = folder.read_tensors(tmp_path / name / "model.safetensors")
-        two = folder.read_tensors(here / f"weights/{ours}.safetensors")
+        one = read_tensors(tmp_path / name / "model.safetensors")
+        two = read_tensors(here / f"weights/{ours}.safetensors")
         assert all(torch.equal(one[weight], two[weight]) for weight in one), name
-        folder.load(tmp_path / name)
+        load(tmp_path / name)
     capsys.readouterr()
     for words, told in (
         (["--last", "9"], "keeps weights of"),
@@ -578,29 +592,29 @@ def test_averages_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_moving_average_is_the_formula(tmp_path: Path) -> None:
     seen: list[torch.Tensor] = []
-    update = Trainer.update
+    update = Updater.update
 
-    def watched(self: Trainer, batches):  # type: ignore[no-untyped-def]
+    def watched(self: Updater, batches, state):  # type: ignore[no-untyped-def]
         if not seen:
             seen.append(self.flat.weights.detach().clone())
-        made = update(self, batches)
+        made = update(self, batches, state)
         seen.append(self.flat.weights.detach().clone())
-        trainers.append(self)
+        updaters.append(self)
         return made
 
-    trainers: list[Trainer] = []
+    updaters: list[Updater] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "update", watched)
+        patch.setattr(Updater, "update", watched)
         run(tmp_path / "r", quick_settings(training={"ema": 0.5, "steps": 6, "validate_every": 6, "average": 1}))
     mean = seen[0]
     for step, weights in enumerate(seen[1:], 1):
         decay = min(0.5, (1 + step) / (10 + step))
         mean = decay * mean + (1 - decay) * weights
-    average = trainers[0].average
+    average = updaters[0].average
     assert average is not None
     torch.testing.assert_close(average.weights, mean)
-    model = folder.read_tensors(tmp_path / "r/model.safetensors")  # it is what is used
-    for name, weight in trainers[0].flat.by_name(average.weights).items():
+    model = read_tensors(tmp_path / "r/model.safetensors")  # it is what is used
+    for name, weight in updaters[0].flat.by_name(average.weights).items():
         assert torch.equal(model[name], weight)
 
 

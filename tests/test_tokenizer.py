@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import bundled_pairs
 
-from transduce.config import TextSettings
 from transduce.errors import ModelError, SettingsError
-from transduce.text.tokenizer import BEGIN, END, PAD, SPECIAL, UNKNOWN, Tokenizers, normalise
+from transduce.settings.sections import TextSettings
+from transduce.text.normalise import normalise
+from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
+from transduce.text.tokenizers import Tokenizers
 
 PAIRS = [
     ("Das ist, ein gutes Buch.", "This is a good book!"),
@@ -63,7 +65,7 @@ def test_kept_in_files(kind: str, joint: bool, tmp_path: Path) -> None:
         assert one.encode(["a good Buch"]) == two.encode(["a good Buch"])
     assert (tokenizers.source is tokenizers.target) == joint == (again.source is again.target)
     (tmp_path / next(iter(tokenizers.files()))).unlink()
-    with pytest.raises(ModelError, match="the tokenizer in .* is missing or damaged"):
+    with pytest.raises(ModelError, match="is damaged: its tokenizer .* is missing or cannot be read; copy the folder again"):
         Tokenizers.load(tmp_path, tokenizers.settings)
 
 

@@ -16,16 +16,21 @@ import pytest
 import torch
 from conftest import bundled_pairs, quick_settings, small_model
 
-from transduce.config import OptimizerSettings, Settings
 from transduce.data.corpus import ListCorpus
 from transduce.errors import ModelError, SettingsError, Stopped, UserError
+from transduce.files import metrics
+from transduce.files.lock import locked
+from transduce.files.manifest import write_folder
+from transduce.files.run_folder import RunFolder
 from transduce.inspect.plots import learning_curve
-from transduce.models import folder
+from transduce.models.load import load
+from transduce.models.weights import read_tensors, restore, weights_of
 from transduce.report import Progress, Report
-from transduce.tasks.train import fit
-from transduce.text.tokenizer import PAD
-from transduce.training import checkpoint, metrics, schedule, trainer
+from transduce.settings.sections import OptimizerSettings, Settings
+from transduce.text.special import PAD
+from transduce.training import checkpoint, schedule, trainer
 from transduce.training.loss import cross_entropy
+from transduce.training.setup import fit
 from transduce.training.validation import Validation
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +42,7 @@ def run(path: Path, settings: Settings, pairs: int = 150, report: Report | None 
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
-    return folder.read_tensors(path)
+    return read_tensors(path)
 
 
 # ---- formulas
@@ -84,7 +89,7 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
         settings = quick_settings(model=model, batch=batch, training={"steps": 1, "epochs": None})
         run(tmp_path / name, settings, pairs=20)
         found[name] = weights(tmp_path / name / "weights" / "last.safetensors")
-    used = [json.loads((tmp_path / name / "training/step-1/standing.json").read_text()) for name in found]
+    used = [json.loads((tmp_path / name / "training/step-1/state.json").read_text()) for name in found]
     assert used[0]["target_tokens"] == used[1]["target_tokens"]
     assert (used[0]["batch"], used[1]["batch"]) == (4, 1)
     for name, weight in found["small"].items():
@@ -168,7 +173,7 @@ def test_without_validation_the_last_weights_are_the_model(tmp_path: Path) -> No
     settings = quick_settings(data={"hold_out": 0}, training={"steps": 6, "validate_every": 2})
     with pytest.raises(Stopped):
         fit(tmp_path / "r", ListCorpus(bundled_pairs(30)), None, settings, Kill(signal.SIGINT))
-    folder.load(tmp_path / "r")  # a model from the first checkpoint on
+    load(tmp_path / "r")  # a model from the first checkpoint on
     outcome = fit(tmp_path / "r", ListCorpus(bundled_pairs(30)), None, settings)
     assert outcome.chosen == "last"
 
@@ -202,7 +207,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_written_again(tmp_path: Path) -
     straight = (tmp_path / "r/training/step-8/model.safetensors").read_bytes()
     (tmp_path / "r/training/step-8/model.safetensors").write_bytes(b"x")
     (tmp_path / "r/training/step-99.part").mkdir()
-    found, complaints = checkpoint.latest(tmp_path / "r/training")
+    found, complaints = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert found.name == "step-4"
     assert "model.safetensors was cut short or altered" in complaints[0]
@@ -269,7 +274,7 @@ def test_a_validation_does_not_change_the_losses(tmp_path: Path) -> None:
 
 
 def test_one_folder_takes_one_training(tmp_path: Path) -> None:
-    with folder.held(tmp_path / "r"), pytest.raises(UserError, match="another process is training in .*r; wait until"):
+    with locked(tmp_path / "r"), pytest.raises(UserError, match="another process is training in .*r; wait until"):
         run(tmp_path / "r", quick_settings())
     run(tmp_path / "r", quick_settings())
 
@@ -288,7 +293,7 @@ def test_a_finished_run_restores_its_model(tmp_path: Path) -> None:
     (tmp_path / "r/model.safetensors").unlink()
     run(tmp_path / "r", quick_settings())
     assert (tmp_path / "r/model.safetensors").read_bytes() == whole
-    folder.load(tmp_path / "r")
+    load(tmp_path / "r")
 
 
 def test_a_damaged_tokenizer_is_not_blessed(tmp_path: Path) -> None:
@@ -314,7 +319,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
         UserError, match=r"10 batches in a row gave no number, up to step 1\d; go on from the checkpoint of step 8"
     ):
         run(tmp_path / "r", quick_settings(training={"steps": 50}, optimizer={"rate": 1e30}))
-    found, _ = checkpoint.latest(tmp_path / "r/training")
+    found, _ = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert all(weight.isfinite().all() for weight in weights(found / "model.safetensors").values())
 
@@ -323,9 +328,9 @@ def test_a_checkpoint_of_an_older_version(tmp_path: Path) -> None:
     """It says less about where it stands."""
     run(tmp_path / "r", quick_settings(training={"steps": 4}))
     path = tmp_path / "r/training/step-4"
-    standing = json.loads((path / "standing.json").read_text())
-    del standing["rate_squares"], standing["layout"]
-    folder.write_folder(path, {"standing.json": json.dumps(standing).encode()})
+    state = json.loads((path / "state.json").read_text())
+    del state["rate_squares"], state["layout"]
+    write_folder(path, {"state.json": json.dumps(state).encode()})
     assert run(tmp_path / "r", quick_settings(training={"steps": 6})).step == 6
 
 
@@ -333,16 +338,16 @@ def test_the_layout_stays_that_of_the_run(tmp_path: Path) -> None:
     """`auto` depends on the device, but a run that goes on elsewhere counts batches as it did."""
     run(tmp_path / "r", quick_settings(batch={"layout": "packed", "row": 64}, training={"steps": 4}))
     run(tmp_path / "r", quick_settings(batch={"layout": "auto", "row": 64}, training={"steps": 6}))
-    assert json.loads((tmp_path / "r/training/step-6/standing.json").read_text())["layout"] == "packed"
+    assert json.loads((tmp_path / "r/training/step-6/state.json").read_text())["layout"] == "packed"
     run(tmp_path / "new", quick_settings(batch={"layout": "auto"}, training={"steps": 2}))
-    assert json.loads((tmp_path / "new/training/step-2/standing.json").read_text())["layout"] == "buckets"
+    assert json.loads((tmp_path / "new/training/step-2/state.json").read_text())["layout"] == "buckets"
 
 
 def test_lower_case_models_are_scored_without_case(tmp_path: Path) -> None:
     settings = quick_settings(text={"lowercase": True}, training={"steps": 2, "validate_every": 2})
     pairs = [(source.upper(), target.upper()) for source, target in bundled_pairs(60)]
     fit(tmp_path / "r", ListCorpus(pairs), ListCorpus(pairs[:10]), settings)
-    from transduce.tasks.evaluate import evaluate
+    from transduce.commands.evaluate import evaluate
 
     for name, side in (("a", 0), ("b", 1)):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:10]), encoding="utf-8")
@@ -351,7 +356,7 @@ def test_lower_case_models_are_scored_without_case(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
-    from transduce.tasks.resolve import resolve
+    from transduce.training.resolve import resolve
 
     run(tmp_path / "r", quick_settings(training={"steps": 2}))
     assert resolve(tmp_path / "r", None, None, {"training": {"steps": 5}}).training.steps == 5
@@ -392,7 +397,7 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, number: int) -> No
     with pytest.raises(Stopped, match="stopped at step 3; the run is saved") as caught:
         run(tmp_path / "r", quick_settings(), report=Kill(number))
     assert caught.value.signal == number
-    found, _ = checkpoint.latest(tmp_path / "r/training")
+    found, _ = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert found.name == "step-3"
     assert run(tmp_path / "r", quick_settings()).step == 8
@@ -403,7 +408,7 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, number: int) -> No
 def test_a_second_signal_ends_it_at_once(first: str, second: str) -> None:
     program = f"""
 import os, signal, time
-from transduce.training.signals import requests
+from transduce.training.signals import catch_signals
 from transduce.training.writer import Writer
 with requests() as noted:
     writer = Writer()
@@ -429,10 +434,10 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(tmp_path: Path, monkeypatch
             UserError, match=r"cannot write .*: No space left on device \(.* MB are needed; what was saved"
         ):
             run(tmp_path / "r", quick_settings(training={"steps": 8}))
-    found, complaints = checkpoint.latest(tmp_path / "r/training")
+    found, complaints = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert (found.name, complaints) == ("step-4", [])
-    folder.load(tmp_path / "r")
+    load(tmp_path / "r")
     assert run(tmp_path / "r", quick_settings(training={"steps": 8})).step == 8
 
 
@@ -475,7 +480,7 @@ def test_metrics_and_curve(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_shape(tmp_path: Path) -> None:
     one, two = small_model(), small_model(d_ff=41)
     with pytest.raises(ModelError, match=r"does not fit config.yaml: encoder.0.feed_forward.inner.weight has shape"):
-        folder.restore(two, folder.weights_of(one), tmp_path)
-    some = {name: weight for name, weight in folder.weights_of(one).items() if "projection" not in name}
+        restore(two, weights_of(one), tmp_path)
+    some = {name: weight for name, weight in weights_of(one).items() if "projection" not in name}
     with pytest.raises(ModelError, match="does not fit config.yaml: source.tokens.weight is on one side only"):
-        folder.restore(one, {k: v for k, v in some.items() if k != "source.tokens.weight"}, tmp_path)
+        restore(one, {k: v for k, v in some.items() if k != "source.tokens.weight"}, tmp_path)

@@ -7,11 +7,11 @@ import torch
 from conftest import SMALL, TARGET_WORDS, small_model, source_rows, target_rows
 from torch import nn
 
-from transduce.config import compose
 from transduce.data.layout import lay_out
 from transduce.models import transformer
-from transduce.models.presets import find
-from transduce.text.tokenizer import BEGIN, END
+from transduce.settings.compose import compose
+from transduce.settings.presets import find
+from transduce.text.special import BEGIN, END
 
 A, B, C = [5, 6, 7, 8, 9], [10, 11], [12, 13, 14]
 X, Y, Z = [5, 6, 7], [8, 9, 10, 11, 12, 13], [14]

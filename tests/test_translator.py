@@ -150,7 +150,8 @@ def test_damage_is_named(copy: Path) -> None:
 
 
 def test_folders_that_are_no_model(copy: Path, tmp_path: Path) -> None:
-    from transduce.models import folder
+    from transduce.files.manifest import write_folder
+    from transduce.models.weights import read_tensors
 
     with pytest.raises(ModelError, match="there is no folder .*nowhere"):
         transduce.load(tmp_path / "nowhere")
@@ -160,7 +161,7 @@ def test_folders_that_are_no_model(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"empty is not a model folder: it has no manifest.json"):
         transduce.load(tmp_path / "empty")
-    folder.write_folder(tmp_path / "begun", {"config.yaml": b""})
+    write_folder(tmp_path / "begun", {"config.yaml": b""})
     with pytest.raises(ModelError, match="begun is not a model folder: training has not saved a model yet"):
         transduce.load(tmp_path / "begun")
     (copy / "manifest.json").write_text("{")
@@ -168,7 +169,7 @@ def test_folders_that_are_no_model(copy: Path, tmp_path: Path) -> None:
         transduce.load(copy)
     (tmp_path / "x.safetensors").write_bytes(b"12345678")
     with pytest.raises(ModelError, match="x.safetensors is damaged or cut short"):
-        folder.read_tensors(tmp_path / "x.safetensors")
+        read_tensors(tmp_path / "x.safetensors")
 
 
 def test_a_device_that_is_not_there(model_folder: Path) -> None:

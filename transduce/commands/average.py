@@ -84,8 +84,8 @@ def _chosen(run: RunFolder, kept: list[int], last: int | None, best: int | None,
     if len(order) < wanted:
         kind = "validated weights" if best is not None else "weights"
         raise DataError(
-            f"{run.path} keeps {kind} of {len(order)} steps ({_listed(sorted(order))}), not of {wanted}; ask for fewer, or "
-            f"train with a larger training.average or training.keep_best"
+            f"{run.path} keeps {kind} of {len(order)} steps ({_listed(sorted(order))}), not of {wanted}; ask for "
+            f"fewer, or train with a larger training.average or training.keep_best"
         )
     return sorted(order[:wanted])
 

@@ -58,8 +58,8 @@ def _count(parts: Sequence[str], which: int) -> int:
         if line.startswith('{"line": ') and not line.startswith(f'{{"line": {number},'):
             other = line.removeprefix('{"line": ').partition(",")[0]
             raise DataError(
-                f"{parts[which]} has line {other[:20]} where line {number:,} should come; give each part once, in the order "
-                f"of the shards"
+                f"{parts[which]} has line {other[:20]} where line {number:,} should come; give each part once, in the "
+                f"order of the shards"
             )
         count += 1
     return count

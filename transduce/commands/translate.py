@@ -165,7 +165,7 @@ def score(
 
     check_files([source] if target is None else [source, target], output, force)
     translator = Model.load(model, device, weights)
-    scores = translator.score(open_corpus(source, target))
+    scores = translator.score((pair.source, pair.target) for pair in open_corpus(source, target))
 
     def lines() -> Iterator[str]:
         too_long = failed = 0

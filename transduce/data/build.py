@@ -1,7 +1,8 @@
 """Building stores: a corpus is tokenized once, on all cores, in one pass for all parts of it.
 
 A store's name is a hash of text, tokenizer and filters, so that it is used again exactly as long as it would be the
-same. """
+same.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +143,7 @@ class _Writer:
     def add(self, tokenized: Tokenized) -> None:
         self.files[SOURCE].write(tokenized.source.astype(self.dtype).tobytes())
         self.files[TARGET].write(tokenized.target.astype(self.dtype).tobytes())
-        self.files[INDEX].write((tokenized.index + [self.tokens[0], 0, self.tokens[1], 0, 0]).tobytes())
+        self.files[INDEX].write((tokenized.places + [self.tokens[0], 0, self.tokens[1], 0, 0]).tobytes())
         if self.part.job.settings.drop_duplicates:
             self.hashes.append(tokenized.hashes)
         self.tokens = [self.tokens[0] + len(tokenized.source), self.tokens[1] + len(tokenized.target)]
@@ -160,8 +161,8 @@ class _Writer:
             (self.beside / INDEX).write_bytes(index.tobytes())
         (self.beside / FACTS).write_text(strict_json.dumps(self._facts(index), indent=1), encoding="utf-8")
         for path in self.beside.iterdir():
-            with open(path, "rb") as stream:
-                os.fsync(stream.fileno())
+            with open(path, "rb") as written:
+                os.fsync(written.fileno())
         shutil.rmtree(self.folder, ignore_errors=True)
         os.replace(self.beside, self.folder)
 

@@ -1,4 +1,4 @@
-"""Parallel text: two files, one .tsv or one .jsonl, each also .gz; or pairs in memory. A pair carries its line number."""
+"""Parallel text: two files, one .tsv or one .jsonl, each also .gz; or pairs in memory. A pair knows its line number."""
 
 from __future__ import annotations
 

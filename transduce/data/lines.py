@@ -56,7 +56,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         while line := stream.readline(LONGEST_LINE + 2):
             if len(line) > LONGEST_LINE + 1:
                 raise DataError(
-                    f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; this is no text with one sentence a line"
+                    f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; is this text, one sentence a line?"
                 )
             if number == 1:
                 line = line.removeprefix(BOM.encode())

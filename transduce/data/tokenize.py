@@ -50,7 +50,7 @@ class Tokenized(NamedTuple):
     part: int
     source: np.ndarray
     target: np.ndarray
-    index: np.ndarray  # (pairs x variants, 5) of store.py, counted from the beginning of the chunk
+    places: np.ndarray  # (pairs x variants, 5) for the index of store.py, counted from the beginning of the chunk
     hashes: np.ndarray
     dropped: dict[str, int]
     read: int
@@ -81,7 +81,7 @@ def tokenize(chunk: Chunk, job: Job) -> Tokenized:
         part=chunk.part,
         source=np.fromiter(itertools.chain.from_iterable(ids.source for ids in everything), np.uint32),
         target=np.fromiter(itertools.chain.from_iterable(ids.target for ids in everything), np.uint32),
-        index=np.column_stack([
+        places=np.column_stack([
             *_begin_length([ids.source for ids in everything]),
             *_begin_length([ids.target for ids in everything]),
             lines,

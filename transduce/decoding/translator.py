@@ -101,7 +101,7 @@ class Translator:
             yield from self._translate_chunk(read, n_best, progress or Progress(), done)
             done += len(read)
 
-    def score(self, pairs: Iterable[tuple[str, ...]], chunk: int = CHUNK) -> Iterator[TargetScore]:
+    def score(self, pairs: Iterable[tuple[str, str]], chunk: int = CHUNK) -> Iterator[TargetScore]:
         """The log-probability of each target given its source, in order."""
         remaining = iter(pairs)
         while read := list(itertools.islice(remaining, chunk)):
@@ -147,9 +147,9 @@ class Translator:
 
     # ---- scoring -----------------------------------------------------------------------------------------------
 
-    def _score_chunk(self, pairs: Sequence[tuple[str, ...]]) -> list[TargetScore]:
-        sources = self.tokenizers.source.encode([normalise(pair[0]) for pair in pairs])
-        targets = self.tokenizers.target.encode([normalise(pair[1]) for pair in pairs])
+    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> list[TargetScore]:
+        sources = self.tokenizers.source.encode([normalise(source) for source, _ in pairs])
+        targets = self.tokenizers.target.encode([normalise(target) for _, target in pairs])
         longest = self.lengths.longest
         status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
         sources = [ids[:longest] for ids in sources]

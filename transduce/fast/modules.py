@@ -45,8 +45,8 @@ def fits_kernel(attention: MultiHeadAttention) -> bool:
 
 
 def _is_worth_recomputing(name: str) -> bool:
-    """Inner activations are computed again in the encoder and in one layer of the decoder: of the paper's models that is
-    just enough to train in half the memory of torch.nn.Transformer, and each such layer costs half a percent of
+    """Recompute inner activations in the encoder and in one layer of the decoder: of the paper's models that is just
+    enough to train in half the memory of torch.nn.Transformer, and each such layer costs half a percent of
     time."""
     return not name.startswith("decoder.") or name.startswith("decoder.0.")
 

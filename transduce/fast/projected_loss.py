@@ -2,7 +2,8 @@
 
 The logits of a batch are the largest thing in training (25,000 tokens x 32,000 words) and needed for a moment only. So
 they are computed a slice of tokens at a time, and since the gradient of a slice is known as soon as its softmax is, it
-is taken in the same breath: nothing of that size is kept for the way back, and nothing is computed twice. """
+is taken in the same breath: nothing of that size is kept for the way back, and nothing is computed twice.
+"""
 
 from __future__ import annotations
 

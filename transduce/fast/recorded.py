@@ -1,5 +1,5 @@
-"""Gradients of batches that all have one shape: compiled once, recorded once as a CUDA graph, and then played again with
-new numbers in the same places. The CPU starts one thing a batch instead of a thousand. The plain twin is
+"""Gradients of batches that all have one shape: compiled once, recorded once as a CUDA graph, then played again with
+new numbers in the same places. The CPU starts one thing a batch instead of a thousand. Plain twin:
 training/gradients.py.
 """
 

@@ -1,7 +1,8 @@
-"""A working copy of a model for training on a GPU: the same weights, those of its products cast to the activations' dtype.
+"""A working copy of a model for training on a GPU: the same weights, those of its products cast to another dtype.
 
 All casts lie end to end, so that after an update one copy renews them all. Embeddings, norms and the projection onto
-the vocabulary, which sum over many tokens, read the weights themselves. """
+the vocabulary, which sum over many tokens, read the weights themselves.
+"""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ A link could lead anywhere, a pipe never ends, a device has no size: none of the
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 SMALL = 1_000_000  # bytes that a file of settings, a manifest or a state may have
 VOCABULARY = 64_000_000  # and a tokenizer
@@ -42,7 +42,7 @@ def read_bytes(path: Path, most: int) -> bytes:
         return stream.read(most)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """An ordinary file, opened without following a link or waiting for the other end of a pipe."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags), "rb")

@@ -28,7 +28,8 @@ FRAME = """<!doctype html>
 <title>Attention of two models: {title}</title>
 <style>
 html, body {{ height: 100%; margin: 0; }}
-body {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 40rem), 1fr)); gap: 1px; background: #888; }}
+body {{ display: grid; gap: 1px; background: #888; }}
+body {{ grid-template-columns: repeat(auto-fit, minmax(min(100%, 40rem), 1fr)); }}
 iframe {{ width: 100%; height: 100%; min-height: 100vh; border: 0; background: Canvas; }}
 </style>
 </head>

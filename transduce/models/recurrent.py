@@ -14,6 +14,7 @@ N layers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ from transduce.nn.rows import Rows
 from transduce.nn.scores import ScoreFunction, make_score
 from transduce.settings.sections import ModelSettings
 
-CELLS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class RecurrentState(NamedTuple):

@@ -5,7 +5,8 @@
 
 Keys score and values are summed; the plain form of attention has keys = values. `attend` writes this out,
 `attend_fused` is PyTorch's kernel for the same, which `MultiHeadAttention` uses unless somebody asks for the weights.
-hard.py picks one value. """
+hard.py picks one value.
+"""
 
 from __future__ import annotations
 

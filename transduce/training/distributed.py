@@ -5,7 +5,8 @@ tokens of the whole batch. So the result does not depend on how many processes t
 numbers are added. All gradients lie in one tensor (flat.py): summing them is one call, and no wrapper is needed.
 
 The main process, rank 0, alone writes and speaks. Small decisions (stop now? save now?) are taken together, over a
-group of their own on the CPU. """
+group of their own on the CPU.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says about itself: the bar, metrics.jsonl, and a word on updates that were skipped and losses that jumped."""
+"""What a run says about itself: the bar, metrics.jsonl, a word on updates that were skipped and losses that jumped."""
 
 from __future__ import annotations
 

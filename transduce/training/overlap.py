@@ -2,7 +2,8 @@
 
 Weights are put into buckets in the order in which backward reaches them, the last layer first. As soon as all
 gradients of a bucket are there, they are sent off and backward goes on with the layers before. A recorded graph gives
-all gradients at once: they are then summed in one call. """
+all gradients at once: they are then summed in one call.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From corpora to what is trained on: a vocabulary, and tokens in stores. A corpus is read twice: once to count and hash,
-with the vocabulary's sample taken on the way, and once to tokenize; by a run that goes on once."""
+"""From corpora to what is trained on: a vocabulary, and tokens in stores. A corpus is read twice: once to count and
+hash, with the vocabulary's sample taken on the way, and once to tokenize; by a run that goes on, once."""
 
 from __future__ import annotations
 

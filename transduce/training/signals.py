@@ -23,8 +23,8 @@ class Signals:
 
 @contextmanager
 def ignore_save_signal() -> Iterator[None]:
-    """Within, SIGUSR1, which asks for a checkpoint, is ignored: there is nothing to save yet, and it would otherwise end
-    the process."""
+    """Within, SIGUSR1, which asks for a checkpoint, is ignored: there is nothing to save yet, and it would end the
+    process."""
     if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
         yield
         return
