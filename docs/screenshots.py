@@ -32,7 +32,7 @@ IMAGES = Path(__file__).parent / "images"
 
 
 def opened(browser: Browser, page: Path, theme: str, layer: int, head: int) -> Page:
-    """With one head of the decoder-encoder attention chosen, counted from 0."""
+    """With one head of the encoder-decoder attention chosen, counted from 0."""
     shown = browser.new_page(viewport={"width": 1200, "height": 950}, color_scheme=theme)
     shown.goto(page.as_uri())
     shown.click(f"#overview [data-layer='{layer}'][data-head='{head}']")

@@ -96,6 +96,7 @@ class Outcome(NamedTuple):
     code: int | None  # none: it was killed, by us if it took too long
     killed: str
     seconds: float
+    processor: float  # seconds of it
     megabytes: float
     out: bytes
     err: str
@@ -121,9 +122,7 @@ def fork(work: Callable[[], Any], out: Path, err: Path, stdin: Path = Path(os.de
             os.dup2(os.open(path, flags | os.O_CREAT | os.O_APPEND if number else flags), number)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  (a pool has put something else there)
         code = work() or 0
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()  # as Python does at its end
+        threading._shutdown()  # as Python does at its end: what other threads still do counts too
     except BaseException:
         traceback.print_exc()
     finally:
@@ -136,31 +135,34 @@ def fork(work: Callable[[], Any], out: Path, err: Path, stdin: Path = Path(os.de
 def limited(words: Words, place: Place, disk: int = MOST_DISK) -> int:
     from transduce.cli import main
 
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)
+    )  # unlike RLIMIT_AS, not of files that are mapped
     resource.setrlimit(resource.RLIMIT_FSIZE, (disk, disk))
     os.chdir(place.sandbox)
     return main(list(map(str, words)))
 
 
-def run(attack: Attack, place: Place) -> Outcome:
-    """The command, watched from outside."""
+def run(attack: Attack, place: Place, limit: float) -> Outcome:
+    """The command, watched from outside; killed after so many seconds."""
     logs = [place.root.with_suffix(f".{end}") for end in ("out", "err", "beside")]
     helper = fork(attack.beside, logs[2], logs[2]) if attack.beside else 0
     begin = time.monotonic()
     child = fork(lambda: limited(attack.words, place, attack.disk), logs[0], logs[1], attack.stdin)
-    ended = wait(child, SECONDS)
+    ended = wait(child, limit)
     seconds = time.monotonic() - begin
     if helper and (ended is None or wait(helper, AFTERWARDS) is None):
         kill(helper)
     _, status, usage = ended or kill(child)
-    killed = f"no end after {SECONDS:g} s" if ended is None else ""
+    killed = f"no end after {limit:g} s" if ended is None else ""
     if ended is not None and os.WIFSIGNALED(status):
         killed = signal.Signals(os.WTERMSIG(status)).name
     out, err = (log.read_bytes() for log in logs[:2])
     for log in logs:
         log.unlink(missing_ok=True)
     code = None if killed else os.waitstatus_to_exitcode(status)
-    return Outcome(code, killed, seconds, usage.ru_maxrss / 1000, out, err.decode("utf-8", "replace"))
+    used = usage.ru_utime + usage.ru_stime
+    return Outcome(code, killed, seconds, used, usage.ru_maxrss / 1000, out, err.decode("utf-8", "replace"))
 
 
 Ended = tuple[int, int, resource.struct_rusage]  # process, status, what it has used
@@ -207,6 +209,8 @@ def judge(attack: Attack, outcome: Outcome, changed: Changes, usual: float) -> I
     code, err = outcome.code, outcome.err
     if code is None:
         yield ("hang" if outcome.killed.startswith("no end") else "died"), outcome.killed
+    elif outcome.seconds > SECONDS and outcome.processor > SECONDS:  # in its longer chance
+        yield "hang", f"{outcome.processor:.0f} s"
     if "Traceback (most recent call last)" in err:
         yield "traceback", _last_line(err)
     elif code not in (0, 2, None):
@@ -631,16 +635,19 @@ def draw(kind: str, number: int, seed: int) -> list[Case]:
     return [Case(kind, name, chance.choice(c), seed * 1_000_000 + i) for i, (name, c) in enumerate(drawn[:number])]
 
 
-def try_case(case: Case, root: Path, usual: float, keep: bool = False) -> Result:
+def try_case(case: Case, root: Path, usual: float, keep: bool = False, limit: float = SECONDS) -> Result:
     folder = root / f"{case.kind}-{case.seed}"
     place = lay_out(folder, root, case.kind)
     try:
         attack = prepare(case, place, root)
     except Exception as error:  # the package keeps its files in another way than this script knows
-        return Result(case, Outcome(None, "", 0, 0, b"", ""), [("not prepared", repr(error))])
+        return Result(case, Outcome(None, "", 0, 0, 0, b"", ""), [("not prepared", repr(error))])
     before = snapshot(folder)
-    outcome = run(attack, place)
+    outcome = run(attack, place, limit)
     after = snapshot(folder)
+    if outcome.code is None and limit == SECONDS and outcome.processor < limit / 2:
+        shutil.rmtree(folder)  # did it wait for something, or was the machine busy? it has one more, longer, chance
+        return try_case(case, root, usual, keep, 2 * limit)
     changed = {path: path not in before for path in before | after if before.get(path) != after.get(path)}
     faults = [(reason, text.replace(str(folder), "CASE")) for reason, text in judge(attack, outcome, changed, usual)]
     if keep:

@@ -54,13 +54,14 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     number = 1
     try:
         while line := stream.readline(LONGEST_LINE + 2):
-            if len(line) > LONGEST_LINE + 1:
+            line = line.removesuffix(b"\n")
+            if len(line) > LONGEST_LINE:
                 raise DataError(
                     f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; is this text, one sentence a line?"
                 )
             if number == 1:
                 line = line.removeprefix(BOM.encode())
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+            yield line.removesuffix(b"\r")
             number += 1
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{name} is not a complete gzip file: {error}") from error

@@ -122,7 +122,7 @@ class Translator:
                 results[i] = hypotheses
             done += len(batch)
             progress.update(done, lines=f"{done:,}")
-        return [self._finish(*parts) for parts in zip(lines, results, cut, strict=True)]
+        return [self._finish(*parts) for parts in zip(lines, sources, results, cut, strict=True)]
 
     def _search(self, sources: list[list[int]], n_best: int) -> list[list[Hypothesis]]:
         source = lay_out([[[*ids, END]] for ids in sources]).to(self.device)
@@ -132,16 +132,16 @@ class Translator:
             return greedy(self.model, source, limits, self.search.length_penalty)
         return beam(self.model, source, limits, self.search.beam, self.search.length_penalty, n_best)
 
-    def _finish(self, line: str, hypotheses: list[Hypothesis], cut: bool) -> Translation:
-        if not hypotheses:
+    def _finish(self, line: str, source: list[int], hypotheses: list[Hypothesis], cut: bool) -> Translation:
+        if not source:
             return Translation(line, "", "empty", ())
+        if not hypotheses or not math.isfinite(hypotheses[0].score):
+            return Translation(line, "", "failed", ())
         target = self.tokenizers.target
         candidates = tuple(
             Candidate(target.decode(h.tokens), h.score, h.log_probability, tuple(target.pieces(h.tokens)))
             for h in hypotheses
         )
-        if not math.isfinite(hypotheses[0].score):
-            return Translation(line, "", "failed", ())
         status = "truncated" if cut else "ok" if hypotheses[0].complete else "length"
         return Translation(line, candidates[0].text, status, candidates)
 

@@ -76,11 +76,7 @@ def _is_same(path: Path, given: str | Path | int) -> bool:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """A whole output. A link is followed: it is the user's own."""
-    if is_stream(path):
-        with _stream_to(path) as stream:
-            stream.write(content.decode())
-        return
+    """A page, a picture or a report: a file, no stream. A link is followed: it is the user's own."""
     write_file(path.resolve(), content)
 
 
