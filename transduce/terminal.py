@@ -90,8 +90,8 @@ class _Lines(Progress):
         if now - self.said < EVERY:
             return
         self.said = now
-        told = [f"{name} {fact}" for name, fact in facts.items()]
+        words = [f"{name} {fact}" for name, fact in facts.items()]
         if self.total and done > self.begun[1]:
             left = (now - self.begun[0]) * (self.total - done) / (done - self.begun[1])
-            told = [f"{done / self.total:.0%}", *told, f"about {left / 60:.1f} minutes left"]
-        self.terminal.say(f"{self.title}: {', '.join(told)}")
+            words = [f"{done / self.total:.0%}", *words, f"about {left / 60:.1f} minutes left"]
+        self.terminal.say(f"{self.title}: {', '.join(words)}")

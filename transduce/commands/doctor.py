@@ -80,29 +80,29 @@ def doctor(
     check_files(texts)
     _check_outputs(texts, report_to, picture, [] if clean is None else _clean_files(source, target, clean), force)
     report.say(f"reading {source}{'' if target is None else f' and {target}'}")
-    found = examine(source, target, list(zip(files[::2], files[1::2], strict=True)))
-    if not len(found.lengths):
+    diagnosis = examine(source, target, list(zip(files[::2], files[1::2], strict=True)))
+    if not len(diagnosis.lengths):
         raise DataError(f"{' and '.join(texts[:2])} have no line in common: a side is empty")
-    yield from _facts(found, source, target)
+    yield from _facts(diagnosis, source, target)
     yield ""
     for name, meaning in FAULTS.items():
-        lines = found.faults[name]
+        lines = diagnosis.faults[name]
         if len(lines):
-            yield f"{name}: {len(lines):,} of {len(found.lengths):,} pairs ({meaning})"
-            yield from (f"    line {line:,}: {_sample(found, int(line))}" for line in lines[:SAMPLES])
-    if not any(len(lines) for lines in found.faults.values()):
+            yield f"{name}: {len(lines):,} of {len(diagnosis.lengths):,} pairs ({meaning})"
+            yield from (f"    line {line:,}: {_sample(diagnosis, int(line))}" for line in lines[:SAMPLES])
+    if not any(len(lines) for lines in diagnosis.faults.values()):
         yield "no fault found"
     yield ""
-    yield from _cost(found, chosen)
+    yield from _cost(diagnosis, chosen)
     if clean is not None:
-        yield _write_clean(found, source, target, clean)
+        yield _write_clean(diagnosis, source, target, clean)
     if report_to is not None:
-        report.say(f"wrote {_write_json(found, report_to)}")
+        report.say(f"wrote {_write_json(diagnosis, report_to)}")
     if picture is not None:
         from transduce.inspect.plots import line_lengths
 
         names = tuple(Path(name).name for name in _sides(source, target))
-        report.say(f"wrote {line_lengths(found.lengths, (names[0], names[1]), picture)}")
+        report.say(f"wrote {line_lengths(diagnosis.lengths, (names[0], names[1]), picture)}")
 
 
 def _check_outputs(
@@ -120,36 +120,36 @@ def _sides(source: str, target: str | None) -> tuple[str, str]:
     return (f"{source}, source", f"{source}, target") if target is None else (source, target)
 
 
-def _facts(found: Diagnosis, source: str, target: str | None) -> Iterator[str]:
+def _facts(diagnosis: Diagnosis, source: str, target: str | None) -> Iterator[str]:
     for side, name in enumerate(_sides(source, target)):
-        lengths = found.lengths[:, side]
+        lengths = diagnosis.lengths[:, side]
         yield (
-            f"{name}: {found.lines[side]:,} lines, {found.characters[side]:,} characters, {lengths.mean():.0f} a line "
-            f"(longest {lengths.max():,}), script {found.scripts[side]}"
+            f"{name}: {diagnosis.lines[side]:,} lines, {diagnosis.characters[side]:,} characters, "
+            f"{lengths.mean():.0f} a line (longest {lengths.max():,}), script {diagnosis.scripts[side]}"
         )
-    if found.lines[0] != found.lines[1] and target is not None:
+    if diagnosis.lines[0] != diagnosis.lines[1] and target is not None:
         from transduce.data.corpus import suspicious_line
         from transduce.data.doctor import line_lengths
 
         near = suspicious_line(line_lengths(source), line_lengths(target))
-        more = abs(found.lines[0] - found.lines[1])
+        more = abs(diagnosis.lines[0] - diagnosis.lines[1])
         yield f"one side has {more:,} lines more than the other; by their lengths they part near line {near:,}"
-    for name, share in found.coverage.items():
+    for name, share in diagnosis.coverage.items():
         yield f"{share:.1%} of the words of {name} are in the training text"
 
 
-def _sample(found: Diagnosis, line: int) -> str:
+def _sample(diagnosis: Diagnosis, line: int) -> str:
     """Short enough to read, with everything invisible made visible."""
-    sides = (text if len(text) < 70 else text[:67] + "..." for text in found.samples[line])
+    sides = (text if len(text) < 70 else text[:67] + "..." for text in diagnosis.samples[line])
     return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides)
 
 
-def _cost(found: Diagnosis, settings: Settings) -> Iterator[str]:
+def _cost(diagnosis: Diagnosis, settings: Settings) -> Iterator[str]:
     """What training on it takes on this machine, roughly."""
     m = settings.model
     tokens = [
         int(count / CHARACTERS_A_TOKEN.get(script, USUAL_CHARACTERS_A_TOKEN)) + lines
-        for count, script, lines in zip(found.characters, found.scripts, found.lines, strict=True)
+        for count, script, lines in zip(diagnosis.characters, diagnosis.scripts, diagnosis.lines, strict=True)
     ]
     slots = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
     batches = max(1, round(max(tokens) * 1.05 / slots))
@@ -190,7 +190,7 @@ def _try_updates(settings: Settings) -> tuple[int, str, float]:
 
 
 def _clean_files(source: str, target: str | None, folder: Path) -> list[Path]:
-    """Of the copy: source, target, and what was left out."""
+    """Files of the copy: source, target, and what was left out."""
     if target is None:  # the copy is plain lines, whatever the file was
         stem = Path(source.removesuffix(".gz")).stem
         names = [f"{stem}.source", f"{stem}.target"]
@@ -201,12 +201,12 @@ def _clean_files(source: str, target: str | None, folder: Path) -> list[Path]:
     return [folder / name for name in (*names, "dropped.tsv")]
 
 
-def _write_clean(found: Diagnosis, source: str, target: str | None, folder: Path) -> str:
+def _write_clean(diagnosis: Diagnosis, source: str, target: str | None, folder: Path) -> str:
     """A copy of the pairs that stay, and a list of the others with the reasons."""
     from transduce.data.doctor import clean
     from transduce.files.atomic import beside
 
-    kept, total = 0, len(found.lengths)
+    kept, total = 0, len(diagnosis.lengths)
     places = _clean_files(source, target, folder)
     parts = [beside(path) for path in places]
     try:
@@ -216,7 +216,7 @@ def _write_clean(found: Diagnosis, source: str, target: str | None, folder: Path
                 stack.enter_context(part.open("x", encoding="utf-8", errors="surrogateescape", newline="\n"))
                 for part in parts
             )
-            removed = {name: found.faults[name] for name in REMOVED}
+            removed = {name: diagnosis.faults[name] for name in REMOVED}
             for number, one, two, reasons in clean(source, target, total, removed):
                 if not reasons:
                     left.write(f"{one}\n")
@@ -233,29 +233,29 @@ def _write_clean(found: Diagnosis, source: str, target: str | None, folder: Path
     return f"wrote {kept:,} of {total:,} pairs to {folder}; the {total - kept:,} others, with reasons, to dropped.tsv"
 
 
-def _write_json(found: Diagnosis, path: Path) -> Path:
+def _write_json(diagnosis: Diagnosis, path: Path) -> Path:
     import numpy as np
 
     from transduce.data.doctor import SAMPLES
 
     facts: dict[str, Any] = {
         "made by": "transduce doctor",
-        "lines": found.lines,
-        "characters": found.characters,
-        "scripts": found.scripts,
-        "coverage": found.coverage,
+        "lines": diagnosis.lines,
+        "characters": diagnosis.characters,
+        "scripts": diagnosis.scripts,
+        "coverage": diagnosis.coverage,
         "lengths": {
-            "mean": found.lengths.mean(0).tolist(),
-            "median": np.median(found.lengths, 0).tolist(),
-            "longest": found.lengths.max(0).tolist(),
+            "mean": diagnosis.lengths.mean(0).tolist(),
+            "median": np.median(diagnosis.lengths, 0).tolist(),
+            "longest": diagnosis.lengths.max(0).tolist(),
         },
         "faults": {
             name: {
                 "count": len(lines),
                 "lines": lines[:LISTED].tolist(),
-                "samples": [found.samples[line] for line in lines[:SAMPLES].tolist()],
+                "samples": [diagnosis.samples[line] for line in lines[:SAMPLES].tolist()],
             }
-            for name, lines in found.faults.items()
+            for name, lines in diagnosis.faults.items()
         },
     }
     text = strict_json.dumps(facts, indent=1) + "\n"

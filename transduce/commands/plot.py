@@ -261,7 +261,7 @@ def plot_lengths(
 
 
 def _bleu_of_groups(model: Model, groups: list[list[tuple[str, str]]]) -> list[float]:
-    """Of each group, and at the end of all together."""
+    """BLEU of each group, and at the end of all together."""
     from transduce.evaluate import bleu
 
     t, lowercase = model.settings.training, model.settings.text.lowercase

@@ -137,7 +137,7 @@ class Batches:
         return Fill(tokens, slots)
 
     def _slots(self, plan: Plan) -> int:
-        """Of a batch, both sides together."""
+        """Slots of a batch, both sides together."""
         height, width = self._shape(plan)
         if width is not None:
             return 2 * height * width

@@ -62,9 +62,9 @@ def build_stores(
 ) -> list[Store]:
     """The stores of some parts of a corpus in `cache`, made now or found from before. `digest`: of its text."""
     folders = [cache / _folder_name(digest, part) for part in parts]
-    found = [_open(folder) for folder in folders]
-    if all(store is not None for store in found):
-        return [store for store in found if store is not None]
+    stores = [_open(folder) for folder in folders]
+    if all(store is not None for store in stores):
+        return [store for store in stores if store is not None]
     try:
         _remove_abandoned(cache)
         with contextlib.ExitStack() as stack:

@@ -110,17 +110,17 @@ def examine(source: str, target: str | None, held_out: Iterable[tuple[str, str]]
         faults["leak"] |= (np.isin(noted.pairs, other.pairs) | np.isin(noted.sources, other.sources)) & ~faults["empty"]
         for name, counted, there in zip(files, words, known, strict=True):
             coverage[name] = sum(n for word, n in counted.items() if word in there) / max(1, counted.total())
-    found = {name: np.flatnonzero(faults[name]) + 1 for name in FAULTS}
+    lines_of = {name: np.flatnonzero(faults[name]) + 1 for name in FAULTS}
     names = ["none", *SCRIPTS]
     diagnosis = Diagnosis(
         lines=counts,
         characters=tuple(noted.lengths.sum(0).tolist()),
         scripts=(names[usual[0]], names[usual[1]]),
         lengths=noted.lengths,
-        faults=found,
+        faults=lines_of,
         coverage=coverage,
     )
-    wanted = {int(line) for lines in found.values() for line in lines[:SAMPLES]}
+    wanted = {int(line) for lines in lines_of.values() for line in lines[:SAMPLES]}
     diagnosis.samples = {number: pair for number, pair in enumerate(_raw_pairs(source, target), 1) if number in wanted}
     return diagnosis
 
@@ -199,7 +199,7 @@ def _flags(source: str, target: str) -> int:
     """The faults that this pair shows by itself."""
     both = f"{source}\n{target}"
     plain = both.isascii()
-    found = (
+    shown = (
         not source or not target,
         source == target and bool(source),
         not plain and not _is_utf8(both),
@@ -209,7 +209,7 @@ def _flags(source: str, target: str) -> int:
         _numbers_differ(source, target),
         max(len(source), len(target)) > LONG,
     )
-    return sum(1 << i for i, fault in enumerate(found) if fault)
+    return sum(1 << i for i, fault in enumerate(shown) if fault)
 
 
 def _is_utf8(text: str) -> bool:
@@ -228,7 +228,7 @@ def _numbers_differ(source: str, target: str) -> bool:
 
 
 def _script(text: str) -> int:
-    """Of most letters: its place in SCRIPTS from 1; 0 where there are none."""
+    """The script of most letters: its place in SCRIPTS from 1; 0 where there are none."""
     if text.isascii():
         return int(any(c.isalpha() for c in text))
     counts = [len(script.findall(text)) for script in _SCRIPTS]
@@ -261,7 +261,7 @@ def _seen_before(hashes: np.ndarray) -> np.ndarray:
 
 def _slipped(lengths: np.ndarray, block: int = 48, furthest: int = 3) -> np.ndarray:
     """Blocks of lines where source and target lengths agree much better a few lines apart than side by side."""
-    found = np.zeros(len(lengths), bool)
+    slipped = np.zeros(len(lengths), bool)
     logs = np.log(lengths + 1.0)
     for begin in range(furthest, len(lengths) - block - furthest, block // 2):
         here = logs[begin : begin + block, 0]
@@ -271,8 +271,8 @@ def _slipped(lengths: np.ndarray, block: int = 48, furthest: int = 3) -> np.ndar
         }
         best = max(fits, key=fits.__getitem__)
         if best != 0 and fits[best] > 0.6 and fits[best] > fits[0] + 0.4:
-            found[begin : begin + block] = True
-    return found
+            slipped[begin : begin + block] = True
+    return slipped
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:

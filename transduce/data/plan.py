@@ -80,5 +80,5 @@ def packed(order: np.ndarray, slots: Slots, height: int, width: int) -> Iterator
 
 
 def _by_row(plan: list[tuple[int, int]]) -> Plan:
-    found = np.array(plan, np.int32)
-    return found[np.argsort(found[:, 1], kind="stable")]
+    rows = np.array(plan, np.int32)
+    return rows[np.argsort(rows[:, 1], kind="stable")]

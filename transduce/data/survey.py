@@ -54,22 +54,22 @@ class Survey:
 
 def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: Report = SILENT) -> Survey:
     """Read all of a corpus once, which also finds whatever cannot be read or paired."""
-    found, digest, stride = Survey(), hashlib.sha256(), 1
+    result, digest, stride = Survey(), hashlib.sha256(), 1
     with report.progress(f"read {corpus.name}") as progress:
         for pair in corpus:
-            found.pairs += 1
+            result.pairs += 1
             source, target = pair.source, pair.target
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
             if labels:
                 label = normalise(target)
-                found.label_of.append(found.labels.setdefault(label, len(found.labels)))
-            if sample and (found.pairs - 1) % stride == 0:
-                found.sample.append(pair)
-            if len(found.sample) > ENOUGH:
-                found.sample, stride = found.sample[::2], 2 * stride
-            if found.pairs % SHOWN_EVERY == 0:
-                progress.update(found.pairs, lines=f"{found.pairs:,}")
-    if found.pairs == 0:
+                result.label_of.append(result.labels.setdefault(label, len(result.labels)))
+            if sample and (result.pairs - 1) % stride == 0:
+                result.sample.append(pair)
+            if len(result.sample) > ENOUGH:
+                result.sample, stride = result.sample[::2], 2 * stride
+            if result.pairs % SHOWN_EVERY == 0:
+                progress.update(result.pairs, lines=f"{result.pairs:,}")
+    if result.pairs == 0:
         raise DataError(f"there are no sentence pairs in {corpus.name}")
-    found.digest = digest.hexdigest()
-    return found
+    result.digest = digest.hexdigest()
+    return result

@@ -36,7 +36,7 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """Of the next token; what is never a translation is impossible."""
+    """Log-probabilities of the next token; what is never a translation is impossible."""
     result = logits.float().log_softmax(-1)
     result[..., [PAD, BEGIN, UNKNOWN]] = IMPOSSIBLE
     return result
@@ -49,7 +49,7 @@ def greedy(model: Seq2Seq, source: Rows, limits: list[int], alpha: float = 0.0) 
     state = model.start(memory)
     tokens = torch.full_like(source.tokens[:, 0], BEGIN)
     alive = torch.arange(len(limits))  # sentences still in the batch
-    found: list[list[int]] = [[] for _ in limits]
+    written: list[list[int]] = [[] for _ in limits]
     total = [0.0] * len(limits)
     complete = [False] * len(limits)
     while len(alive):
@@ -62,8 +62,8 @@ def greedy(model: Seq2Seq, source: Rows, limits: list[int], alpha: float = 0.0) 
             total[sentence] += score
             complete[sentence] = token == END
             if not complete[sentence]:
-                found[sentence].append(token)
-                if len(found[sentence]) < limits[sentence]:
+                written[sentence].append(token)
+                if len(written[sentence]) < limits[sentence]:
                     going_on.append(row)
         if len(going_on) < len(alive):
             keep = torch.tensor(going_on, dtype=torch.long)
@@ -71,7 +71,7 @@ def greedy(model: Seq2Seq, source: Rows, limits: list[int], alpha: float = 0.0) 
             tokens, memory, state = tokens[keep], memory.keep(keep), state.reorder(keep).keep(keep)
     return [
         [Hypothesis(f, t / length_penalty(len(f) + c, alpha), t, c)]
-        for f, t, c in zip(found, total, complete, strict=True)
+        for f, t, c in zip(written, total, complete, strict=True)
     ]
 
 

@@ -64,7 +64,7 @@ class FlatWeights:
 
     @property
     def gradient(self) -> Tensor:
-        """Of all weights, once there is one."""
+        """The gradient of all weights, once there is one."""
         assert self.weights.grad is not None
         return self.weights.grad
 

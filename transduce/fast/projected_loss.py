@@ -56,7 +56,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _slice(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Of some tokens: Σ -Σ q log p, and its gradient p - q with respect to the logits. PAD counts nothing."""
+    """The loss of some tokens, Σ -Σ q log p, and its gradient p - q with respect to the logits. PAD counts nothing."""
     real = (targets != PAD).unsqueeze(1)
     z = logits.float()
     log_norm = z.logsumexp(1, keepdim=True)

@@ -133,7 +133,7 @@ def saturation(output: Path, keys: int = 32, trials: int = 200) -> Path:
 def _peak_and_gradient(
     score: ScoreFunction, width: int, keys: int, trials: int, chance: torch.Generator
 ) -> tuple[float, float]:
-    """Of softmax(score): its largest weight, and the norm of its Jacobian diag(a) - a aᵀ."""
+    """The largest weight of softmax(score), and the norm of its Jacobian diag(a) - a aᵀ."""
     q, k = (torch.randn(trials, count, width, generator=chance) for count in (1, keys))
     weights = attention_weights(q, k, None, score)
     a = weights.squeeze(1)

@@ -17,17 +17,17 @@ def words(tokens: Sequence[str]) -> list[int]:
 
     Where a language writes no spaces (Chinese, Japanese) every token is a word.
     """
-    found: list[int] = []
+    groups: list[int] = []
     alone = True  # whether the token before stands alone
     for token in tokens:
         bare = token.removeprefix("▁")
         stands_alone = token in SPECIAL or not any(c.isalnum() for c in bare) or bool(_UNSPACED.match(bare))
-        starts = not found or alone or stands_alone or token.startswith("▁")
-        if found and token != "▁" and tokens[len(found) - 1] == "▁":
+        starts = not groups or alone or stands_alone or token.startswith("▁")
+        if groups and token != "▁" and tokens[len(groups) - 1] == "▁":
             starts = False  # a space by itself belongs to what follows
-        found.append(found[-1] + starts if found else 0)
+        groups.append(groups[-1] + starts if groups else 0)
         alone = stands_alone and token != "▁"
-    return found
+    return groups
 
 
 def joined(tokens: Sequence[str], group: list[int]) -> tuple[str, ...]:

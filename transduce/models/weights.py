@@ -55,13 +55,13 @@ def read_shapes(path: Path) -> dict[str, Shape]:
         with safe_open(path, "pt") as file:
             header = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
             types = {name: tensor.get_dtype() for name, tensor in header.items()}
-            found = {name: tuple(tensor.get_shape()) for name, tensor in header.items()}
+            promised = {name: tuple(tensor.get_shape()) for name, tensor in header.items()}
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{path} is damaged or cut short: {str(error)[:200]}") from error
     for name, kind in types.items():
         if kind not in FLOATS:
             raise ModelError(f"{path} holds {name[:80]} as {kind}, which is no type of a weight")
-    return found
+    return promised
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

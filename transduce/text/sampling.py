@@ -16,14 +16,14 @@ def drop_merges(word: str, ids: Mapping[str, int], rate: float, random: Random) 
     passed over with probability `rate`. Pieces were learned in the order of their ids."""
     pieces = list(word)
     while len(pieces) > 1:
-        found = [
+        merges = [
             (ids[joined], place)
             for place in range(len(pieces) - 1)
             if (joined := pieces[place] + pieces[place + 1]) in ids and random.random() >= rate
         ]
-        if not found:
+        if not merges:
             break
-        place = min(found)[1]
+        place = min(merges)[1]
         pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
     return pieces
 

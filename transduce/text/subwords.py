@@ -75,7 +75,7 @@ class SubwordTokenizer:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        """Of the pieces that spell text."""
+        """The ids of pieces that spell text."""
         spells = (i for i in range(len(SPECIAL), self.size) if not self._processor.is_byte(i))
         return {self._processor.id_to_piece(i): i for i in spells}
 
@@ -109,15 +109,15 @@ class SubwordTokenizer:
 
 def _explain(message: str, settings: TextSettings) -> SettingsError:
     """SentencePiece's complaint in the words of our settings."""
-    if found := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
+    if match := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
         return SettingsError(
             f"text.vocabulary={settings.vocabulary} is larger than the training text supports; "
-            f"set it to {found[1]} or less"
+            f"set it to {match[1]} or less"
         )
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return SettingsError(
             f"text.vocabulary={settings.vocabulary} is too small for the characters of the training text; "
-            f"set it to {found[1]} or more, or lower text.coverage={settings.coverage}"
+            f"set it to {match[1]} or more, or lower text.coverage={settings.coverage}"
         )
     if "sentences_.empty()" in message:
         return SettingsError("the training text has no words: it is empty, or all its lines are")

@@ -125,12 +125,12 @@ class Tokenizers:
 
 
 def file_names(settings: TextSettings) -> list[str]:
-    """Of the tokenizers in a model folder: one where the vocabulary is joint, else one a side."""
+    """Names of the tokenizers' files in a model folder: one where the vocabulary is joint, else one a side."""
     names = ["tokenizer"] if settings.joint else ["source", "target"]
     return [name + kind.suffix for name, kind in zip(names, _kinds(settings), strict=False)]
 
 
 def _kinds(settings: TextSettings) -> tuple[Kind, Kind]:
-    """Of source and target."""
+    """The kinds of source and target tokenizer."""
     source = _KINDS[settings.tokenizer]
     return source, _KINDS["labels"] if task_of(settings).labels else source

@@ -49,21 +49,21 @@ class Keeper:
 
     def resume(self, fresh: RunState) -> RunState:
         """The state of the last checkpoint, with everything put back as it was; `fresh` where there is none."""
-        found, complaints = checkpoint.latest(self.run)
+        newest, complaints = checkpoint.latest(self.run)
         for complaint in complaints:
             self.report.warn(f"passed over a checkpoint: {complaint}")
         state = fresh
-        if found is None:
+        if newest is None:
             refuse_to_replace(self.run)
         else:
-            state = checkpoint.resume(found, self.updater, self.processes.rank)
+            state = checkpoint.resume(newest, self.updater, self.processes.rank)
             self._refuse_other_text(state, fresh)
             self.report.say(f"going on from step {state.step:,}")
             self.saved_step = state.step
         self.processes.gather(None)  # all have read it
         if self.processes.is_main:
             self.run.training.mkdir(parents=True, exist_ok=True)  # tells a run from a model
-            self._forget_after(state.step, found)
+            self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
             self._repair(state)
         return state
@@ -79,13 +79,13 @@ class Keeper:
                     f"give the same, or choose another run folder"
                 )
 
-    def _forget_after(self, step: int, found: Path | None) -> None:
-        """Remove what lies after the checkpoint `found` that a run goes on from, and what was being written when it
+    def _forget_after(self, step: int, newest: Path | None) -> None:
+        """Remove what lies after the checkpoint `newest` that a run goes on from, and what was being written when it
         ended."""
         for folder in (self.run.path, self.run.path / "weights", self.run.training, self.run.kept):
             clear_parts(folder)
         for late in self.run.checkpoints():
-            if late != found and (step_of(late) > step or late.name.endswith(REPLACED)):
+            if late != newest and (step_of(late) > step or late.name.endswith(REPLACED)):
                 shutil.rmtree(late)
         late_weights = (path.name for kept, path in self.run.kept_weights().items() if kept > step)
         remove_from_folder(self.run.kept, late_weights)
@@ -157,7 +157,7 @@ class Keeper:
         return {step for step, *_ in state.validations[-t.average :]} | set(state.best_steps()[: t.keep_best])
 
     def _remove_unwanted(self, wanted: set[int]) -> None:
-        """Of kept weights those that will not be averaged."""
+        """Remove kept weights that will not be averaged."""
         unwanted = [path.name for step, path in self.run.kept_weights().items() if step not in wanted]
         remove_from_folder(self.run.kept, unwanted)
 

@@ -34,7 +34,7 @@ class Limits:
         return ""
 
     def share_done(self, step: float, epochs: float, seconds: float) -> float:
-        """Of the limit that is nearest; `epochs` with their fraction."""
+        """The share of the way to the nearest limit; `epochs` with their fraction."""
         shares = [
             step / self.steps if self.steps else 0.0,
             epochs / self.epochs if self.epochs else 0.0,

@@ -73,9 +73,9 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
     adam = {"adam", "adamw"}  # which remember the same
     changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
     if changed:
-        told = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
+        changes = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
         raise SettingsError(
-            f"{run} was started with {told}; leave that out, or choose another run folder (what may change: how long "
+            f"{run} was started with {changes}; leave that out, or choose another run folder (what may change: how long "
             f"it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
             f"decay, precision, batch.split, device and search)"
         )

@@ -126,8 +126,8 @@ class Setup:
     def _batch_settings(self) -> BatchSettings:
         """`auto` becomes what the run was started with; for a new run, what is fastest on this device, and fits."""
         batch = self.settings.batch
-        found, _ = checkpoint.latest(self.run)
-        before = None if found is None else read_state(found)
+        newest, _ = checkpoint.latest(self.run)
+        before = None if newest is None else read_state(newest)
         if batch.layout == "auto":
             packs = self.device == "cuda" and kind_of(self.settings.model).packs
             layout: Any = before.layout if before else "packed" if packs else "buckets"

@@ -118,6 +118,6 @@ class Updater:
 
 
 def _activation_dtype(precision: str, device: str) -> torch.dtype | None:
-    """Of training; None: that of the weights, float32."""
+    """The dtype of activations in training; None: that of the weights, float32."""
     has_bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if precision == "bfloat16" or (precision == "auto" and has_bfloat16) else None

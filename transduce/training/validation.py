@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Validation(NamedTuple):
-    """Of one set of weights."""
+    """How good one set of weights is."""
 
     loss: float  # nats a token, no smoothing
     score: float | None  # by the measure; None: no text is decoded

@@ -67,7 +67,7 @@ def _some(d_x_at, order_at, start, end, columns, width, TOKENS: tl.constexpr):
 
 @torch.library.custom_op("transduce::table_gradient", mutates_args=())
 def table_gradient(d_x: Tensor, rows: Tensor, height: int) -> Tensor:
-    """Of a table (height, D) whose `rows` (...) were read and came back with d_x (..., D)."""
+    """The gradient of a table (height, D) whose `rows` (...) were read and came back with d_x (..., D)."""
     d_x, width = d_x.contiguous(), d_x.size(-1)
     tokens, order = rows.flatten().int().sort(stable=True)
     begins = torch.searchsorted(tokens, torch.arange(height + 1, dtype=torch.int32, device=rows.device))
