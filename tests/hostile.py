@@ -74,6 +74,7 @@ class Attack:
     must: str = EITHER
     writes: tuple[Path, ...] = ()  # what it changes if it is accepted
     leaves: tuple[Path, ...] = ()  # what it may change, also if it is refused
+    adds: tuple[Path, ...] = ()  # where it may leave new files, also if it is refused
     stdin: Path = Path(os.devnull)
     disk: int = MOST_DISK  # bytes that a file may have
     lines: Path | None = None  # the text of which each line is answered by one
@@ -232,7 +233,8 @@ def _not_allowed(attack: Attack, outcome: Outcome, changed: Changes) -> Iterator
     allowed = attack.leaves + (attack.writes if outcome.code != 2 else ())
     for path, is_new in changed.items():
         told = is_new and outcome.code == 2 and str(path) in outcome.err
-        if not told and not any(path.is_relative_to(one) for one in allowed):
+        places = allowed + (attack.adds if is_new else ())
+        if not told and not any(path.is_relative_to(place) for place in places):
             yield path
 
 
@@ -366,7 +368,7 @@ def commands(place: Place, source: Path) -> dict[str, Attack]:
         "inspect best": Attack([*inspect, "--weights", "best"], writes=(out,)),
         "average": Attack([*average, "--last", 2], writes=(out,)),
         "average best": Attack([*average, "--best", 2], writes=(out,)),
-        "resume": Attack(train_words(model, place.text, 2 * STEPS), writes=(model,), leaves=before),
+        "resume": Attack(train_words(model, place.text, 2 * STEPS), writes=(model,), leaves=before, adds=(model,)),
         "runs": Attack(["runs", model]),
         "watch": Attack(["watch", model, "--once"]),
         "plot": Attack(["plot", "curve", model, "-o", out / "curve.png"], writes=(out,)),

@@ -75,8 +75,8 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
     if changed:
         changes = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
         raise SettingsError(
-            f"{run} was started with {changes}; leave that out, or choose another run folder (what may change: how long "
-            f"it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
+            f"{run} was started with {changes}; leave that out, or choose another run folder (what may change: how "
+            f"long it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
             f"decay, precision, batch.split, device and search)"
         )
 

@@ -84,7 +84,7 @@ def _warps(width: int) -> int:
 
 
 def _programs(width: int) -> int:
-    """Programs of backward, each of which sums the gradients of γ and β over its rows; for each of 132 units 16, or 8."""
+    """Programs of backward, each of which sums gradients of γ and β over its rows; for each of 132 units 16, or 8."""
     return 132 * (16 if width <= 512 else 8)
 
 
