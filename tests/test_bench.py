@@ -125,7 +125,7 @@ def test_every_task_has_settings_that_hold() -> None:
 
 def test_corpora_one_after_the_other() -> None:
     both = Joined([ListCorpus([("a", "b")], "one"), ListCorpus([("c", "d")], "two")])
-    assert [tuple(pair) for pair in both] == [("a", "b"), ("c", "d")]
+    assert [tuple(pair) for pair in both] == [("a", "b", 1), ("c", "d", 2)]
     assert both.name == "one + two"
 
 

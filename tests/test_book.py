@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 from transduce import cli
+from transduce.bundled import corpus
 from transduce.commands import demo
-from transduce.text import bundled as corpus
 
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "docs" / "book").glob("[0-9]*.md"))
@@ -61,6 +61,7 @@ def place(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -
         (tmp_path / "runs" / f"reviews.{name}").write_text("\n".join(lines) + "\n")
     small = corpus.bundled(train=300, dev=20, test=30)
     monkeypatch.setattr(corpus, "bundled", lambda **_: small)
+    monkeypatch.setattr("transduce.training.prepare.bundled", lambda **_: small)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -13,7 +13,6 @@ from conftest import SMALL, SOURCE_WORDS, source_rows
 import transduce
 from transduce import evaluate
 from transduce.cli import main
-from transduce.commands import prepare
 from transduce.data.corpus import open_corpus
 from transduce.data.layout import lay_out
 from transduce.errors import DataError, SettingsError
@@ -22,6 +21,7 @@ from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, TextSettings
 from transduce.text.special import BEGIN, END
 from transduce.text.tokenizers import Tokenizers
+from transduce.data import survey
 from transduce.training.resolve import resolve
 
 GOOD, BAD = ("good", "fine", "lovely"), ("bad", "awful", "dull")
@@ -131,7 +131,7 @@ def test_labels_are_names_not_text(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_sample_of_the_text_does_not_decide_which_labels_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "ENOUGH_FOR_VOCABULARY", 20)
+    monkeypatch.setattr(survey, "ENOUGH", 20)
     pairs = [(f"word {i % 7}", "even" if i % 2 == 0 else "odd") for i in range(80)]  # every fourth is even
     settings = {"text": {"tokenizer": "words"}, "training": {"steps": 2, "validate_every": 2, "device": "cpu"}}
     model = transduce.train(tmp_path / "run", pairs, pairs[:10], preset="tiny", task="classify", **settings)

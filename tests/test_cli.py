@@ -208,7 +208,9 @@ def test_wrong_files(
     (tmp_path / "empty").write_text("")
     assert "there is no file nowhere" in refused(capfd, "train", run, "--source", "nowhere", "--target", files[1])
     assert "120 lines but" in refused(capfd, "train", run, "--source", files[0], "--target", tmp_path / "short")
-    assert "bad, line 2: not valid UTF-8" in refused(capfd, "translate", model_folder, tmp_path / "bad", "-o", run)
+    assert "bad, line 2: not valid UTF-8" in refused(
+        capfd, "translate", model_folder, tmp_path / "bad", "-o", tmp_path / "new"
+    )
     assert "no sentence pairs" in refused(
         capfd, "train", tmp_path / "r2", "--source", tmp_path / "empty", "--target", tmp_path / "empty"
     )

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transduce import cli, config
+from transduce import cli
+from transduce.settings.compose import compose
+from transduce.settings.entries import entries
 from transduce.settings.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
@@ -56,12 +58,12 @@ def test_commands_parse(document: Path) -> None:
         words, settings = cli.split_settings(shlex.split(line)[1:])
         command, _, _ = cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
         assert command in (*cli.COMMANDS, *cli.PLOTS.values()), line
-        config.compose(settings)
+        compose(settings)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_settings_that_are_named_exist(document: Path) -> None:
-    known = {entry.name for entry in config.entries()}
+    known = {entry.name for entry in entries()}
     sections = {name.split(".")[0] for name in known}
     for name in re.findall(r"`(?:--)?(\w+\.\w+)[ `]", document.read_text(encoding="utf-8")):
         if name.split(".")[0] in sections and not name.endswith(

@@ -19,11 +19,13 @@ from conftest import bundled_pairs, quick_settings
 import transduce
 from transduce.errors import DataError
 from transduce.inspect import page
-from transduce.inspect.trace import BEST, KINDS, Node, Trace
+from transduce.inspect.kinds import ATTENTION_KINDS
+from transduce.inspect.trace import BEST, Node, Trace
 from transduce.inspect.words import joined, merge, words
 from transduce.model import Model
 from transduce.models.kinds import new_model
-from transduce.models.load import Loaded
+from transduce.models.seq2seq import Seq2Seq
+from transduce.settings.sections import Settings
 from transduce.text.special import END
 from transduce.text.tokenizers import Tokenizers
 
@@ -34,6 +36,10 @@ TARGET = ("▁i", "▁want", "▁be", "er", "</s>")
 
 
 @pytest.fixture(scope="module")
+def _new(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
+    return new_model(settings.model, tokenizers.source.size, tokenizers.target.size).eval()
+
+
 def model(model_folder: Path) -> Model:
     return transduce.load(model_folder)
 
@@ -47,7 +53,7 @@ def untrained(model: Model, **changes: object) -> Model:
     """Another model for the same tokenizers, random weights."""
     settings = quick_settings(model=changes, search={"beam": 3, "extra": 4})
     torch.manual_seed(0)
-    return Model(Loaded(new_model(settings, model.tokenizers).eval(), model.tokenizers, settings))
+    return Model(_new(settings, model.tokenizers), model.tokenizers, settings)
 
 
 def softmax(seed: int, *shape: int) -> np.ndarray:
@@ -84,7 +90,7 @@ def facts_of(text: str) -> dict:
 # ---- the arrays
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ATTENTION_KINDS)
 def test_weights_have_their_shapes_and_rows_sum_to_one(model: Model, kind: str) -> None:
     deep = untrained(model, layers=2, decoder_layers=3, d_model=24, heads=3)
     seen = deep.trace(SENTENCE, "i want to drink")
@@ -187,7 +193,7 @@ def test_a_merged_trace_is_whole() -> None:
     assert whole.source == ("ich", "möchte", "bier", ".", "</s>")
     assert whole.target == ("i", "want", "beer", "</s>")
     assert whole.read == ("<s>", "i", "want", "beer")
-    for kind in KINDS:
+    for kind in ATTENTION_KINDS:
         queries, keys = whole.axes(kind)
         assert whole.weights(kind).shape == (*trace.weights(kind).shape[:2], len(queries), len(keys))
         assert whole.weights(kind).sum(-1) == pytest.approx(1.0, abs=1e-5)
@@ -239,7 +245,7 @@ def test_a_classifier_has_its_encoder_only() -> None:
     text = {"tokenizer": "words", "target_tokenizer": "labels", "joint": False}
     settings = quick_settings(model={"kind": "classifier", "tie_output": False, "tie_source": False}, text=text)
     tokenizers = Tokenizers.train([("ich bin froh", "good"), ("ich bin müde", "bad")], settings.text)
-    seen = Model(Loaded(new_model(settings, tokenizers).eval(), tokenizers, settings)).trace("ich bin müde", "good")
+    seen = Model(_new(settings, tokenizers), tokenizers, settings).trace("ich bin müde", "good")
     assert seen.kinds() == list(facts_of(page.render(seen))["maps"]) == ["encoder"]
     assert seen.weights("encoder").shape == (1, 2, 4, 4)
     assert seen.target == ("▁good", "</s>")
@@ -342,7 +348,7 @@ def test_for_bertviz() -> None:
     found = by_hand().to_bertviz()
     assert found["encoder_tokens"] == list(SOURCE)
     assert found["decoder_tokens"] == list(by_hand().read)
-    shapes = {kind: [tuple(layer.shape) for layer in found[f"{kind}_attention"]] for kind in KINDS}
+    shapes = {kind: [tuple(layer.shape) for layer in found[f"{kind}_attention"]] for kind in ATTENTION_KINDS}
     assert shapes == {"encoder": [(1, 4, 6, 6)] * 2, "decoder": [(1, 4, 5, 5)] * 3, "cross": [(1, 4, 5, 6)] * 3}
     assert all(isinstance(layer, torch.Tensor) for layer in found["cross_attention"])
 
@@ -365,7 +371,7 @@ def big() -> Trace:
 def test_the_page_holds_the_weights() -> None:
     trace = by_hand()
     found = facts_of(page.render(trace))
-    assert list(found["maps"]) == list(KINDS)
+    assert list(found["maps"]) == list(ATTENTION_KINDS)
     assert found["alignment"] == [[t, s, pytest.approx(w, abs=1e-3)] for t, s, w in trace.alignment()]
     assert [step["token"] for step in found["steps"]] == list(TARGET)
     assert found["maps"]["cross"]["entropy"] == pytest.approx(trace.entropy("cross"), abs=1e-3)
@@ -674,3 +680,17 @@ def test_a_page_of_a_hundred_tokens_can_be_used(show) -> None:
 def test_without_spaces_every_token_is_a_word() -> None:
     assert words(["▁我", "想", "喝", "啤酒", "。", "</s>"]) == [0, 1, 2, 3, 4, 5]
     assert words(["▁ein", "en", "▁Hund", ".", "</s>"]) == [0, 0, 1, 2, 3]
+
+
+def test_two_models_on_one_page(model_folder: Path, tmp_path: Path) -> None:
+    """Each complete in a frame of its own, under one policy that allows their script and nothing else."""
+    from transduce.cli import main
+
+    page_of = ["inspect", str(model_folder), "ein <b>bier</b>", "--against", str(model_folder), "-o"]
+    assert main([*page_of, str(tmp_path / "two.html")]) == 0
+    assert main([*page_of, str(tmp_path / "two.html")]) == 0  # ours is made anew
+    text = (tmp_path / "two.html").read_text(encoding="utf-8")
+    assert text.count("<iframe ") == 2
+    assert text.count("<script") == 0  # all of it inside the frames, escaped
+    assert page.policy() in text
+    assert main([*page_of, str(tmp_path / "two.png")]) == 2

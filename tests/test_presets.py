@@ -8,7 +8,7 @@ import pytest
 from conftest import bundled_pairs
 
 from transduce.data.corpus import ListCorpus
-from transduce.decoding.translator import Translator
+from transduce.model import Model
 from transduce.settings.compose import compose
 from transduce.settings.presets import PRESETS
 from transduce.training.setup import fit
@@ -26,7 +26,7 @@ def test_a_preset_trains(name: str, tmp_path: Path) -> None:
     """With fewer weights and steps, everything else as it is."""
     settings = compose(PRESETS[name].settings, SMALL)
     fit(tmp_path / "run", ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2)), settings)
-    assert Translator.load(tmp_path / "run", "cpu").translate("ich möchte ein bier").status in ("ok", "length")
+    assert Model.load(tmp_path / "run", "cpu").translate("ich möchte ein bier").status in ("ok", "length")
 
 
 def test_the_four_of_the_notes_differ_as_they_should() -> None:

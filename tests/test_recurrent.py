@@ -11,8 +11,8 @@ from torch import Tensor
 
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.search import beam, greedy
-from transduce.decoding.translator import Translator
 from transduce.errors import SettingsError
+from transduce.model import Model
 from transduce.models import recurrent
 from transduce.models.recurrent import Recurrent
 from transduce.settings.compose import compose
@@ -122,7 +122,7 @@ def test_training_and_resuming_work_unchanged(options: dict, tmp_path: Path) -> 
                 model={"kind": "rnn", "d_model": 32, "dropout": 0.1, **options}, training={"steps": last}
             )
             fit(tmp_path / name, ListCorpus(bundled_pairs()), ListCorpus(bundled_pairs(20, seed=2)), settings)
-        return dict(Translator.load(tmp_path / name, weights="last").model.named_parameters())
+        return dict(Model.load(tmp_path / name, weights="last").model.named_parameters())
 
     straight, resumed = run("straight", 8), run("resumed", 4, 8)
     assert all(torch.equal(weight, resumed[name]) for name, weight in straight.items())

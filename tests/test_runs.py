@@ -32,7 +32,7 @@ def under_way(folder: Path, steps: int = 40, limit: int = 100) -> Path:
 
 
 def test_a_run_under_way(tmp_path: Path) -> None:
-    run = runs.look(under_way(tmp_path / "one"))
+    run = runs.read_run(under_way(tmp_path / "one"))
     assert run.limits is not None
     assert (run.state, run.step, run.limits.steps, run.best) == ("running", 40, 100, 42.0)
     assert run.left == pytest.approx(60 * 0.6)
@@ -43,11 +43,11 @@ def test_a_run_under_way(tmp_path: Path) -> None:
     assert "2 batches were skipped" in shown
     long_ago = time.time() - 3600
     os.utime(tmp_path / "one" / "metrics.jsonl", (long_ago, long_ago))
-    assert runs.look(tmp_path / "one").state == "stopped"
+    assert runs.read_run(tmp_path / "one").state == "stopped"
 
 
 def test_a_finished_run_and_the_table(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runs.look(model_folder).state == "finished"
+    assert runs.read_run(model_folder).state == "finished"
     (tmp_path / "runs" / "deep").mkdir(parents=True)
     (tmp_path / "runs" / "trained").symlink_to(model_folder)
     under_way(tmp_path / "runs" / "deep" / "one")
@@ -64,17 +64,17 @@ def test_a_finished_run_and_the_table(model_folder: Path, tmp_path: Path, capsys
 def test_other_limits_and_a_run_that_begins(tmp_path: Path) -> None:
     folder = under_way(tmp_path / "one")
     (folder / "config.yaml").write_text("training:\n  steps: null\n  minutes: 1\n")
-    assert "40.0%  step 40, 0.4 minutes, about 0.6 minutes left" in "\n".join(runs.details(runs.look(folder)))
+    assert "40.0%  step 40, 0.4 minutes, about 0.6 minutes left" in "\n".join(runs.details(runs.read_run(folder)))
     with (folder / "metrics.jsonl").open("a") as stream:
         stream.write('{"kind": "averaged", "step": 40, "seconds": 24, "loss": 1.4, "bleu": 43.5}\n')
         stream.write('{"kind": "finished", "step": 40, "seconds": 24, "reason": "all", "chosen": "averaged"}\n')
-    run = runs.look(folder)
+    run = runs.read_run(folder)
     assert (run.state, run.best) == ("finished", 43.5)
     assert "average of the last: bleu 43.5, loss 1.400" in "\n".join(runs.details(run))
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "config.yaml").write_text("training:\n  steps: 5\n")
-    assert runs.look(tmp_path / "two").state == "preparing"
-    assert list(runs.details(runs.look(tmp_path / "two"))) == [f"{tmp_path / 'two'}  preparing"]
+    assert runs.read_run(tmp_path / "two").state == "preparing"
+    assert list(runs.details(runs.read_run(tmp_path / "two"))) == [f"{tmp_path / 'two'}  preparing"]
 
 
 def test_a_slow_run_is_not_taken_for_a_stopped_one(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_slow_run_is_not_taken_for_a_stopped_one(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text(lines)
     a_while_ago = time.time() - 600
     os.utime(folder / "metrics.jsonl", (a_while_ago, a_while_ago))
-    assert runs.look(folder).state == "running"
+    assert runs.read_run(folder).state == "running"
 
 
 def test_watching_ends_with_the_run(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_sparklines() -> None:
 
 def test_complaints(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no metrics.jsonl: it is not the folder of a run"):
-        runs.look(tmp_path)
+        runs.read_run(tmp_path)
     with pytest.raises(DataError, match=r"holds no run: no metrics.jsonl in it or below it"):
         runs.find(tmp_path)
     with pytest.raises(DataError, match=r"there is no folder"):

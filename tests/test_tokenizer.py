@@ -65,7 +65,9 @@ def test_kept_in_files(kind: str, joint: bool, tmp_path: Path) -> None:
         assert one.encode(["a good Buch"]) == two.encode(["a good Buch"])
     assert (tokenizers.source is tokenizers.target) == joint == (again.source is again.target)
     (tmp_path / next(iter(tokenizers.files()))).unlink()
-    with pytest.raises(ModelError, match="is damaged: its tokenizer .* is missing or cannot be read; copy the folder again"):
+    with pytest.raises(
+        ModelError, match="is damaged: its tokenizer .* is missing or cannot be read; copy the folder again"
+    ):
         Tokenizers.load(tmp_path, tokenizers.settings)
 
 

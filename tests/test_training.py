@@ -22,6 +22,7 @@ from transduce.files import metrics
 from transduce.files.lock import locked
 from transduce.files.manifest import write_folder
 from transduce.files.run_folder import RunFolder
+from transduce.inspect.curve import curve_at_the_end
 from transduce.inspect.plots import learning_curve
 from transduce.models.load import load
 from transduce.models.weights import read_tensors, restore, weights_of
@@ -147,7 +148,7 @@ def test_stopping_by_epochs_minutes_and_patience(tmp_path: Path) -> None:
 
 def test_averaged_weights_are_the_mean_of_the_last(tmp_path: Path) -> None:
     run(tmp_path / "r", quick_settings(training={"steps": 10, "validate_every": 2, "average": 3}))
-    kept = sorted((tmp_path / "r/training/weights").iterdir())
+    kept = sorted((tmp_path / "r/training/weights").glob("step-*"))
     assert [path.stem for path in kept] == ["step-10", "step-6", "step-8"]
     mean = weights(tmp_path / "r/weights/averaged.safetensors")
     for name, value in mean.items():
@@ -280,11 +281,11 @@ def test_one_folder_takes_one_training(tmp_path: Path) -> None:
 
 
 def test_lines_that_a_resumed_run_writes_again_are_forgotten(tmp_path: Path) -> None:
-    written = metrics.Metrics(tmp_path / "metrics.jsonl")
+    path = tmp_path / "metrics.jsonl"
     for kind, step in (("train", 10), ("valid", 10), ("train", 14), ("valid", 14), ("averaged", 14), ("finished", 14)):
-        written.write(kind, step, 1.0, loss=1.0, rate=0.1)
-    written.forget_after(14, validated=10)
-    assert [(r["kind"], r["step"]) for r in metrics.read(written.path)] == [("train", 10), ("valid", 10), ("train", 14)]
+        metrics.append(path, {"kind": kind, "step": step, "seconds": 1.0, "loss": 1.0, "rate": 0.1})
+    metrics.forget_after(path, 14, validated=10)
+    assert [(r["kind"], r["step"]) for r in metrics.read(path)] == [("train", 10), ("valid", 10), ("train", 14)]
 
 
 def test_a_finished_run_restores_its_model(tmp_path: Path) -> None:
@@ -410,7 +411,7 @@ def test_a_second_signal_ends_it_at_once(first: str, second: str) -> None:
 import os, signal, time
 from transduce.training.signals import catch_signals
 from transduce.training.writer import Writer
-with requests() as noted:
+with catch_signals() as noted:
     writer = Writer()
     writer.begin(lambda: time.sleep(60))  # a slow disk, which must not be waited for
     os.kill(os.getpid(), signal.{first})
@@ -454,7 +455,8 @@ def test_everything_filtered_out(tmp_path: Path) -> None:
 
 
 def test_metrics_and_curve(tmp_path: Path) -> None:
-    run(tmp_path / "r", quick_settings())
+    with curve_at_the_end(tmp_path / "r", Report()):
+        run(tmp_path / "r", quick_settings())
     records = metrics.read(tmp_path / "r/metrics.jsonl")
     train = [r for r in records if r["kind"] == "train"]
     assert [r["step"] for r in train] == [2, 4, 6, 8]

@@ -221,7 +221,7 @@ def test_shards_are_joined_in_the_order_of_the_lines(
         (parts[0],): "name the outputs of all shards",
     }
     for given, told in wrong.items():
-        assert main(["merge", *given, "-o", str(tmp_path / "joined")]) == 2, told
+        assert main(["merge", *given, "-o", str(tmp_path / "joined"), "--force"]) == 2, told
         assert told in capsys.readouterr().err.replace("\n", " ")
     assert (tmp_path / "joined").read_bytes() == before
     assert main(["translate", str(model_folder), str(text), "--shard", "1/2", "--n-best", "2"]) == 2

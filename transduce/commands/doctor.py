@@ -228,7 +228,8 @@ def _write_clean(diagnosis: Diagnosis, source: str, target: str | None, folder: 
             os.replace(part, path)
     except OSError as error:
         for part in parts:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
         raise DataError(f"cannot write the cleaned copy to {folder}: {error.strerror}") from error
     return f"wrote {kept:,} of {total:,} pairs to {folder}; the {total - kept:,} others, with reasons, to dropped.tsv"
 

@@ -52,10 +52,11 @@ def _without_manifest(folder: Path) -> str:
     return f"{folder} is not a model folder: it has no {MANIFEST}"
 
 
-def verify(folder: Path, names: Iterable[str]) -> None:
-    """Raise a ModelError that tells which of these files are missing or not as they were written."""
+def verify(folder: Path, names: Iterable[str], present: Iterable[str] = ()) -> None:
+    """Raise a ModelError that tells which of these files are missing or not as they were written; `present`: those that
+    only have to be there, since others must be known before they are read."""
     checksums = read_manifest(folder)
-    wrong = []
+    wrong = [f"{name} {problem}" for name in present if (problem := problem_with(folder / name))]
     for name in names:
         if problem := problem_with(folder / name, _largest(name)):
             wrong.append(f"{name} {problem}")

@@ -29,7 +29,7 @@ def check_output(path: Path | None, inputs: Iterable[str | Path | int] = (), for
     if path is None:
         return
     if not path.name or path.is_dir():
-        raise DataError(f"{path} is a folder; name a file for the output")
+        raise DataError(f"cannot write {path}: it is a folder; name a file")
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent} for the output {path.name}; make it first")
     if not path.exists():

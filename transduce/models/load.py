@@ -36,6 +36,8 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     """The model in a folder. `weights`: best, last or averaged instead of the usual."""
     folder = Path(folder)
     name = _weights_file(folder, weights)
+    others = [other for other in read_manifest(folder) if not other.endswith(".safetensors")]
+    verify(folder, others, present=[name])
     settings, tokenizers = load_text(folder)
     sizes = (settings.model, tokenizers.source.size, tokenizers.target.size)
     _refuse_misfit(folder / name, *sizes)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from transduce.errors import ModelError
+from transduce.files.manifest import WAY_OUT
 from transduce.files.reading import problem_with
 
 Shape = tuple[int, ...]
@@ -57,7 +58,7 @@ def read_shapes(path: Path) -> dict[str, Shape]:
             types = {name: tensor.get_dtype() for name, tensor in header.items()}
             promised = {name: tuple(tensor.get_shape()) for name, tensor in header.items()}
     except (SafetensorError, OSError, ValueError) as error:
-        raise ModelError(f"{path} is damaged or cut short: {str(error)[:200]}") from error
+        raise ModelError(f"{path.parent} is damaged: {path.name} was cut short or altered; {WAY_OUT}") from error
     for name, kind in types.items():
         if kind not in FLOATS:
             raise ModelError(f"{path} holds {name[:80]} as {kind}, which is no type of a weight")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from transduce.data.batches import Batch, Batches
 from transduce.errors import Stopped, UserError
-from transduce.models.weights import restore, weights_of
+from transduce.models.weights import weights_of
 from transduce.report import Report
+from transduce.training.conclude import Outcome, conclude, pause
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
 from transduce.training.limits import Limits
@@ -18,19 +18,6 @@ from transduce.training.signals import Signals, catch_signals
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    step: int
-    seconds: float
-    reason: str
-    chosen: str  # best, averaged, averaged_best or last: the weights in model.safetensors; "": to be continued
-    score: float | None  # of the validation, by the measure
-    target_tokens: int  # trained on
-    complete: bool = True
 
 
 class Trainer:
@@ -75,11 +62,12 @@ class Trainer:
             try:
                 reason = self._train(signals)
                 if reason is None:
-                    return self._pause()
+                    return pause(self._timed_state())
                 if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
                 self._answer_requests(signals)  # ends here if it is to stop; if only the time is over, little is left
-                return self._conclude(reason)
+                parts = (self.keeper, self.validator, self.journal, self.report)
+                return conclude(reason, self.state, self._seconds, *parts)
             finally:
                 self.keeper.writer.wait()
 
@@ -139,17 +127,18 @@ class Trainer:
             self.report.say(f"step {state.step:,}: validation {words}{' (best so far)' if is_best else ''}")
             self.journal.validated("valid", result, state, self._seconds())
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
-        self._note_time()
+        self.journal.note(self._timed_state())
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
 
     def _save(self) -> None:
         self.journal.read_verdicts(self.state, self._seconds())
-        self._note_time()
+        self.journal.note(self._timed_state())
         self.keeper.save(self.state)
 
-    def _note_time(self) -> None:
+    def _timed_state(self) -> RunState:
+        """The run state, with the time spent so far."""
         self.state.seconds = self._seconds()
-        self.journal.note(self.state)
+        return self.state
 
     def _answer_requests(self, signals: Signals) -> bool:
         """Save if somebody asks for it, and tell whether this session's time is over; a signal to stop ends the run
@@ -183,35 +172,6 @@ class Trainer:
             f"go on from the checkpoint of step {self.keeper.saved_step:,} with a lower optimizer.rate or a smaller "
             f"optimizer.clip, or mend the text"
         )
-
-    def _pause(self) -> Outcome:
-        state, best = self.state, self.state.best
-        reason = "the minutes of --max-minutes are over; the same command goes on"
-        return Outcome(
-            state.step, self._seconds(), reason, "", best.score if best else None, state.target_tokens, False
-        )
-
-    def _conclude(self, reason: str) -> Outcome:
-        """Write last and averaged weights beside the best; what validates best becomes the model."""
-        self.keeper.writer.wait()
-        self.processes.gather(None)  # the others read what the main one has written
-        state, model = self.state, self.updater.model
-        chosen, best = ("last" if state.best is None else "best"), state.best
-        with self.updater.final_weights():
-            self.keeper.publish("last", weights_of(model))
-        for name, words, mean in self.keeper.averages(state):
-            restore(model, mean, self.keeper.run.path)
-            result = self.validator.validate(model)
-            self.keeper.publish(name, mean)
-            if result is not None:
-                self.journal.validated(name, result, state, self._seconds())
-                described = result.describe(self.validator.task.measure)
-                self.report.say(f"average of {words}: validation {described}")
-                chosen, best = (name, result) if result.better_than(best) else (chosen, best)
-        self.keeper.use(chosen)
-        self.journal.write("finished", state.step, self._seconds(), reason=reason, chosen=chosen)
-        self.processes.gather(None)  # nobody reads it before it is there
-        return Outcome(state.step, self._seconds(), reason, chosen, best.score if best else None, state.target_tokens)
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started
