@@ -108,6 +108,10 @@ class Result(NamedTuple):
     outcome: Outcome
     faults: list[Fault]
 
+    def __str__(self) -> str:
+        told = "; ".join(f"{reason} ({text})" for reason, text in self.faults)
+        return f"--only {str(self.case)!r} --seed {self.case.seed}: {told}"
+
 
 # ---- one command in a child ------------------------------------------------------------------------------------------
 
@@ -664,7 +668,9 @@ def try_all(cases: list[Case], root: Path, usual: float, jobs: int) -> Iterator[
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         for number, result in enumerate(pool.imap(functools.partial(try_case, root=root, usual=usual), cases), 1):
             yield result
-            broken += bool(result.faults)
+            if result.faults:  # now too: somebody may end this before its table
+                broken += 1
+                print(str(result)[:300], file=sys.stderr, flush=True)
             if number % 100 == 0:
                 print(f"{number:,} of {len(cases):,} cases, {broken:,} broken", file=sys.stderr, flush=True)
 
@@ -682,8 +688,7 @@ def report(results: Iterable[Result], begin: float) -> int:
         print(f"{kind:10}" + "".join(f"{number:13,}" for number in numbers))
     for result in results:
         if result.faults:
-            told = "; ".join(f"{reason} ({text})" for reason, text in result.faults)
-            print(f"--only {str(result.case)!r} --seed {result.case.seed}: {told}")
+            print(result)
     slowest, largest = (
         max(results, key=lambda one, of=of: getattr(one.outcome, of)) for of in ("seconds", "megabytes")
     )

@@ -13,6 +13,7 @@ from conftest import SMALL, SOURCE_WORDS, source_rows
 import transduce
 from transduce import evaluate
 from transduce.cli import main
+from transduce.data import survey
 from transduce.data.corpus import open_corpus
 from transduce.data.layout import lay_out
 from transduce.errors import DataError, SettingsError
@@ -21,7 +22,6 @@ from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, TextSettings
 from transduce.text.special import BEGIN, END
 from transduce.text.tokenizers import Tokenizers
-from transduce.data import survey
 from transduce.training.resolve import resolve
 
 GOOD, BAD = ("good", "fine", "lovely"), ("bad", "awful", "dull")

@@ -114,14 +114,19 @@ def test_bad_files(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="must hold sections such as 'model:', not a list"):
         config_file.read(tmp_path / "c.yaml")
     for hostile, words in (
-        ("model: &a\n  layers: 2\ntext: *a\n", "is not valid YAML near line 3"),  # aliases unfold without end
+        ("text: {}\nmodel: &a\n  layers: 2\n", "is not valid YAML near line 2"),
+        ("text: *a\n", "is not valid YAML near line 1"),  # aliases unfold without end
         ("model:\n  layers: " + 40 * "[" + 40 * "]", "is not valid YAML"),
         ("#" * 2_000_000, "it has 2,000,000 bytes, more than the 1,000,000 it may have"),
     ):
         (tmp_path / "e.yaml").write_text(hostile)
         with pytest.raises(SettingsError, match=words):
             config_file.read(tmp_path / "e.yaml")
-    for value in ("2001-99-99", "!!int abc", "9" * 5000, "!!python/object:os.system x", "[1, 2]"):
+    for value in ("!!int abc", "!!timestamp 7", "!!python/object:os.system x"):
+        (tmp_path / "f.yaml").write_text(f"model:\n  layers: {value}\n")
+        with pytest.raises(SettingsError, match="is not valid YAML near line 2"):
+            config_file.read(tmp_path / "f.yaml")
+    for value in ("2001-99-99", "9" * 5000, "[1, 2]"):
         (tmp_path / "f.yaml").write_text(f"model:\n  layers: {value}\n")
         with pytest.raises(SettingsError, match="model.layers=.* must be a whole number"):
             compose(config_file.read(tmp_path / "f.yaml"))

@@ -20,7 +20,7 @@ from transduce.errors import UserError
 from transduce.fast import kernels, projected_loss
 from transduce.fast.flat import FlatWeights
 from transduce.fast.kernels.feed_forward import FeedForwardInOne
-from transduce.fast.modules import FusedFeedForward, SegmentAttention, fits_kernel, make_fast
+from transduce.fast.modules import FusedFeedForward, OrderedEmbedding, SegmentAttention, fits_kernel, make_fast
 from transduce.fast.recorded import RecordedGradients
 from transduce.fast.working_copy import working_copy
 from transduce.models.kinds import new_model
@@ -179,9 +179,14 @@ def test_what_a_kernel_does_not_know_stays_plain() -> None:
     class Other(MultiHeadAttention):
         """What a newcomer writes."""
 
-    model = torch.nn.ModuleDict({"known": MultiHeadAttention(8, 1, 8, 8), "other": Other(8, 1, 8, 8)})
+    plain = {name: MultiHeadAttention(8, 1, 8, 8) for name in ("known", "switch", "table")}
+    model = torch.nn.ModuleDict({**plain, "other": Other(8, 1, 8, 8), "words": torch.nn.Embedding(5, 3)})
+    plain["switch"].turned = True  # type: ignore[assignment]
+    plain["table"].register_buffer("angles", torch.zeros(3))
     make_fast(model)
     assert type(model["known"]) is SegmentAttention
+    assert type(model["words"]) is OrderedEmbedding
+    assert type(model["switch"]) is type(model["table"]) is MultiHeadAttention
     assert type(model["other"]) is Other
 
 

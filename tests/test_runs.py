@@ -35,7 +35,7 @@ def test_a_run_under_way(tmp_path: Path) -> None:
     run = runs.read_run(under_way(tmp_path / "one"))
     assert run.limits is not None
     assert (run.state, run.step, run.limits.steps, run.best) == ("running", 40, 100, 42.0)
-    assert run.left == pytest.approx(60 * 0.6)
+    assert run.seconds_left == pytest.approx(60 * 0.6)
     shown = "\n".join(runs.details(run))
     assert "40.0%  step 40 of 100, 0.4 minutes, about 0.6 minutes left" in shown
     assert ", until " in shown

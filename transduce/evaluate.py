@@ -24,6 +24,8 @@ class Scored:
 
 
 def metrics(tokenize: str = "13a", lowercase: bool = False) -> dict[str, Any]:
+    """The scores of translations by the names that JSON and comparisons give them. Each must have a name of its own in
+    sacreBLEU too, by whose order `compare` goes. TER is lower-cased in any case; `tokenize` is BLEU's alone."""
     if tokenize not in BLEU.TOKENIZERS:
         raise SettingsError(f"unknown BLEU tokenizer {tokenize}; there are: {', '.join(BLEU.TOKENIZERS)}")
     try:
@@ -104,7 +106,7 @@ def compare(
     _, scores = test()
     result = {}
     del scores["System"]  # the names; the rest is a row of two for each metric, in order
-    for name, (baseline, system) in zip(metrics(tokenize), scores.values(), strict=True):
+    for name, (baseline, system) in zip(metrics(tokenize, lowercase), scores.values(), strict=True):
         same = system.score == baseline.score  # no difference is never a significant one
         p = 1.0 if same else round(system.p_value, 4)
         result[name] = {"ours": round(system.score, 4), "theirs": round(baseline.score, 4), "p": p}

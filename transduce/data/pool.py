@@ -19,9 +19,9 @@ from transduce.text.tokenizers import Tokenizers
 
 
 def tokenize_all(chunks: Iterator[Chunk], jobs: Sequence[Job]) -> Iterator[Tokenized]:
-    """Every chunk by the job of its part; on all cores once there is more than one chunk's worth of text."""
-    head = list(itertools.islice(chunks, 2))
-    if len(head) < 2:
+    """Every chunk by the job of its part; on all cores once a part has more than one chunk's worth of text."""
+    head = list(itertools.islice(chunks, len(jobs) + 1))
+    if len(head) <= len(jobs):
         yield from (tokenize(chunk, jobs[chunk.part]) for chunk in head)
         return
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,14 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         facts = _verified_facts(folder)
+        try:
+            self._open(facts)
+        except (TypeError, ValueError, KeyError) as error:  # facts that were written by somebody else
+            raise Damaged(f"{folder}: {error}") from error
+        self._refuse_what_leads_out()
+        self.release()
+
+    def _open(self, facts: dict[str, Any]) -> None:
         self.counts = Counts(**facts["counts"])
         self.variants = int(facts["variants"])
         self.sizes = tuple(int(size) for size in facts["vocabularies"])  # of source and target
@@ -73,8 +81,6 @@ class Store:
             for name, i in ((SOURCE, 0), (TARGET, 2))
         )
         self.longest = int(max(side.lengths.max(initial=0) for side in self.sides))
-        self._refuse_what_leads_out()
-        self.release()
 
     def _refuse_what_leads_out(self) -> None:
         """Places beyond the tokens and ids beyond the vocabulary would only be noticed far from here."""
@@ -115,7 +121,7 @@ class Store:
             return [tuple(strict_json.loads(line)) for line, _ in zip(stream, range(most), strict=False)]
 
 
-def _verified_facts(folder: Path) -> dict:
+def _verified_facts(folder: Path) -> dict[str, Any]:
     """store.json, once every file is what it says."""
     try:
         facts = strict_json.loads(read_bytes(folder / FACTS, SMALL))

@@ -1,8 +1,9 @@
 """Fast modules that take the place of plain ones, each beside its plain twin in nn/.
 
 `make_fast` goes through a working copy of a model and changes the class of every module for which there is a fast one:
-its weights and their names stay. It looks for exactly the modules it knows. A subclass, another score, dropout where a
-kernel has none: whatever is not known stays plain, and is right.
+its weights and their names stay. It looks for exactly the modules it knows, with exactly the attributes it knows. A
+subclass, a new switch or table, another score, dropout where a kernel has none: whatever is not known stays plain, and
+is right.
 """
 
 from __future__ import annotations
@@ -22,11 +23,21 @@ from transduce.nn.masks import AttentionMask, Segments
 from transduce.nn.precision import linear_together
 from transduce.nn.scores import ScaledDot
 
+# What the twins read. A plain module that has more computes something that they do not know.
+KNOWN: dict[type[nn.Module], set[str]] = {
+    MultiHeadAttention: {"heads", "d_k", "d_v", "dropout", "query", "key", "value", "output", "score"},
+    FeedForward: {"inner", "outer", "activation", "dropout"},
+    Residual: {"norm", "dropout", "norm_before"},
+    nn.Embedding: set(vars(nn.Embedding(1, 1))) | {"weight"},
+}
+
 
 def make_fast(model: nn.Module) -> None:
     """Replace what can be replaced, in place: only ever in a working copy (working_copy.py)."""
     kernels.load()
     for name, module in model.named_modules():
+        if type(module) not in KNOWN or _attributes(module) - KNOWN[type(module)]:
+            continue
         if type(module) is MultiHeadAttention and fits_kernel(module):
             module.__class__ = SegmentAttention
         elif type(module) is FeedForward and module.activation is F.relu and not module.dropout.p:
@@ -36,6 +47,12 @@ def make_fast(model: nn.Module) -> None:
             module.__class__ = FusedResidual
         elif type(module) is nn.Embedding:
             module.__class__ = OrderedEmbedding
+
+
+def _attributes(module: nn.Module) -> set[str]:
+    """Its own, with submodules, parameters and buffers; not those that PyTorch gives every module."""
+    own = {name for name in vars(module) if name not in vars(nn.Module())}
+    return own | set(module._modules) | set(module._parameters) | set(module._buffers)
 
 
 def fits_kernel(attention: MultiHeadAttention) -> bool:

@@ -36,9 +36,7 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     """The model in a folder. `weights`: best, last or averaged instead of the usual."""
     folder = Path(folder)
     name = _weights_file(folder, weights)
-    others = [other for other in read_manifest(folder) if not other.endswith(".safetensors")]
-    verify(folder, others, present=[name])
-    settings, tokenizers = load_text(folder)
+    settings, tokenizers = load_text(folder, name)
     sizes = (settings.model, tokenizers.source.size, tokenizers.target.size)
     _refuse_misfit(folder / name, *sizes)
     _verify_while_it_may_be_replaced(folder, name)
@@ -47,8 +45,10 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     return Loaded(model.to(device).eval(), tokenizers, settings)
 
 
-def load_text(folder: Path) -> tuple[Settings, Tokenizers]:
-    """The settings and tokenizers of a folder: what can be known without its weights."""
+def load_text(folder: Path, weights: str = MODEL) -> tuple[Settings, Tokenizers]:
+    """The settings and tokenizers of a folder whose files are whole, those of weights aside, which must be there."""
+    others = [name for name in read_manifest(folder) if not name.endswith(".safetensors")]
+    verify(folder, others, present=[weights])
     _require(folder, [CONFIG])
     settings = config_file.read_whole(folder / CONFIG)
     _require(folder, file_names(settings.text))
@@ -56,11 +56,10 @@ def load_text(folder: Path) -> tuple[Settings, Tokenizers]:
 
 
 def _require(folder: Path, names: list[str]) -> None:
-    """Files without which there is no model: in the manifest, and as it says."""
+    """Refuse a manifest that leaves out files without which there is no model: nobody has compared them."""
     missing = [name for name in names if name not in read_manifest(folder)]
     if missing:
         raise ModelError(f"{folder} is damaged: manifest.json does not know {', '.join(missing)}; {WAY_OUT}")
-    verify(folder, names)
 
 
 def _weights_file(folder: Path, weights: str | None) -> str:

@@ -22,12 +22,12 @@ class _PlainLoader(yaml.BaseLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):  # a few lines of them can unfold to terabytes
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem="aliases are not used here", problem_mark=mark)
+        event = self.peek_event()
+        if getattr(event, "anchor", None) or getattr(event, "tag", None):  # some lines of them can unfold to terabytes
+            raise yaml.MarkedYAMLError(problem="no tags, anchors or aliases", problem_mark=event.start_mark)
         self.depth += 1
         if self.depth > DEEPEST:
-            raise yaml.MarkedYAMLError(problem="too deep", problem_mark=self.peek_event().start_mark)
+            raise yaml.MarkedYAMLError(problem="too deep", problem_mark=event.start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node

@@ -143,6 +143,7 @@ def resume(checkpoint: Path, updater: Updater, rank: int) -> RunState:
     refuse_other_shapes(read_shapes(checkpoint / MODEL), shapes(updater.model), checkpoint / MODEL)
     weights = read_weights(checkpoint / MODEL)
     moments = _moments(flat, read_tensors(checkpoint / OPTIMIZER), checkpoint)
+    _refuse_other_optimizer(updater, moments, checkpoint)
     kept = None if average is None else _kept_average(flat, checkpoint)
     random = read_tensors(checkpoint / RANDOM)
     state = read_state(checkpoint)
@@ -154,6 +155,16 @@ def resume(checkpoint: Path, updater: Updater, rank: int) -> RunState:
             weight.copy_(kept[name])
     _restore_random(random, rank, checkpoint)
     return state
+
+
+def _refuse_other_optimizer(updater: Updater, moments: dict[str, Tensor], checkpoint: Path) -> None:
+    """What another optimizer remembers is of no use; PyTorch's own makes its memory with the first update."""
+    wanted = set(updater.optimizer.state[updater.flat.weights]) or {"step", "exp_avg", "exp_avg_sq"}
+    if moments and set(moments) != wanted:
+        raise ModelError(
+            f"{checkpoint / OPTIMIZER} holds {', '.join(sorted(moments))}, of another optimizer than "
+            f"{updater.settings.optimizer.name}; go on with the one that the run was started with"
+        )
 
 
 def _kept_average(flat: FlatWeights, checkpoint: Path) -> dict[str, Tensor]:

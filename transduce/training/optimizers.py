@@ -1,7 +1,10 @@
 """How gradients become updates: Adam (PyTorch's), Schedule-Free AdamW and Muon, over weights that lie end to end.
 
-The trainer sets three numbers in `param_groups` before every update: `lr`, the learning rate; `number`, the update's
+The updater sets three numbers in `param_groups` before every update: `lr`, the learning rate; `number`, the update's
 number from 1; `share`, lr² as a share of the sum of all lr² so far, with which Schedule-Free averages.
+
+An optimizer of ours makes all it remembers in `__init__`, in `self.state[flat.weights]`: tensors of floats, of the
+shape of the weights or one number, zero where no weight lies. Checkpoints, resuming and skipping then need no more.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ def make_optimizer(flat: FlatWeights, o: OptimizerSettings) -> torch.optim.Optim
         return ScheduleFree(flat, o)
     if o.name == "muon":
         return Muon(flat, o)
-    kind = torch.optim.AdamW if o.name == "adamw" else torch.optim.Adam  # section 5.3 of the paper
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[o.name]  # section 5.3 of "Attention Is All You Need"
     fused = flat.weights.device.type in ("cpu", "cuda")
     return kind([flat.weights], 0.0, (o.beta1, o.beta2), o.eps, o.weight_decay, fused=fused)
 

@@ -36,6 +36,6 @@ def learning_rate(step: int, o: OptimizerSettings, d_model: int, steps: int | No
     if o.schedule == "inverse_sqrt":
         return inverse_sqrt(step, o.rate, o.warmup)
     if o.schedule == "cosine":
-        assert steps is not None  # config.check has seen to it
+        assert steps is not None  # settings/checks.py has seen to it
         return cosine(step, o.rate, o.warmup, steps)
     return constant(step, o.rate, o.warmup)
