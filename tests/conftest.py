@@ -10,8 +10,10 @@ import torch
 from transduce.bundled.corpus import bundled
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
+from transduce.inspect.curve import curve_at_the_end
 from transduce.models import transformer
 from transduce.nn.rows import Rows
+from transduce.report import Report
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, Settings
 from transduce.text.special import BEGIN, END
@@ -63,7 +65,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a moment: it translates badly, but it translates."""
     run = tmp_path_factory.mktemp("runs") / "quick"
     settings = quick_settings(training={"steps": 40, "validate_every": 20}, search={"beam": 3})
-    fit(run, ListCorpus(bundled_pairs()), ListCorpus(bundled_pairs(40, seed=2)), settings)
+    with curve_at_the_end(run, Report()):
+        fit(run, ListCorpus(bundled_pairs()), ListCorpus(bundled_pairs(40, seed=2)), settings)
     return run
 
 

@@ -32,6 +32,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -125,7 +126,8 @@ def fork(work: Callable[[], Any], out: Path, err: Path, stdin: Path = Path(os.de
         os.setsid()
         for number, path, flags in ((0, stdin, 0), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
             os.dup2(os.open(path, flags | os.O_CREAT | os.O_APPEND if number else flags), number)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115  (a pool has put something else there)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  (multiprocessing has put something else there)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = work() or 0
         threading._shutdown()  # as Python does at its end: what other threads still do counts too
     except BaseException:
@@ -140,9 +142,8 @@ def fork(work: Callable[[], Any], out: Path, err: Path, stdin: Path = Path(os.de
 def limited(words: Words, place: Place, disk: int = MOST_DISK) -> int:
     from transduce.cli import main
 
-    resource.setrlimit(
-        resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY)
-    )  # unlike RLIMIT_AS, not of files that are mapped
+    # not RLIMIT_AS: a file that is mapped needs no memory
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (disk, disk))
     os.chdir(place.sandbox)
     return main(list(map(str, words)))
@@ -665,14 +666,18 @@ def try_case(case: Case, root: Path, usual: float, keep: bool = False, limit: fl
 
 def try_all(cases: list[Case], root: Path, usual: float, jobs: int) -> Iterator[Result]:
     broken = 0
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for number, result in enumerate(pool.imap(functools.partial(try_case, root=root, usual=usual), cases), 1):
+    # an executor: unlike those of a Pool, its processes may have children that have children
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"))
+    try:
+        for number, result in enumerate(pool.map(functools.partial(try_case, root=root, usual=usual), cases), 1):
             yield result
             if result.faults:  # now too: somebody may end this before its table
                 broken += 1
                 print(str(result)[:300], file=sys.stderr, flush=True)
             if number % 100 == 0:
                 print(f"{number:,} of {len(cases):,} cases, {broken:,} broken", file=sys.stderr, flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def report(results: Iterable[Result], begin: float) -> int:
@@ -724,6 +729,7 @@ def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  (names may be no UTF-8)
     root = Path(tempfile.mkdtemp(prefix="hostile-"))
     os.environ |= {"MPLCONFIGDIR": str(root / "matplotlib"), "TMPDIR": str(root), "OMP_NUM_THREADS": "1"}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of `finally`: nothing is left behind
     begin = time.monotonic()
     import_everything()
     try:

@@ -14,16 +14,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import bundled_pairs
+from conftest import bundled_pairs, small_model, source_rows, target_rows
 
 from transduce.data.batches import Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
+from transduce.fast.flat import FlatWeights
 from transduce.files import metrics
+from transduce.files.run_folder import RunFolder
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
 from transduce.text.special import PAD
 from transduce.text.tokenizers import Tokenizers
+from transduce.training import overlap
+from transduce.training.distributed import Processes
+from transduce.training.gradients import PlainGradients
+from transduce.training.loss import cross_entropy
 
 SETTINGS = [
     "--source",
@@ -291,3 +297,83 @@ def test_shares_of_a_batch_are_the_batch(tmp_path: Path, layout: dict, count: in
 
         together = sorted(row for part in parts for row in sentences(part.target_out))
         assert together == sentences(batch.target_out)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model.heads", "3"], "model.d_model=32 must be a multiple of model.heads=3"),  # before the processes meet
+        (["--batch.tokens", "5"], "does not fit: raise batch.tokens=5 or lower data.max_tokens"),  # after
+    ],
+)
+def test_what_all_processes_complain_of_is_said_once(here: Path, words: list[str], message: str) -> None:
+    done = subprocess.run(
+        command("r", *words, processes=2), cwd=here, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode != 0
+    assert done.stderr.replace("\n", " ").count(message) == 1, done.stderr
+
+
+def test_a_restart_does_not_begin_the_minutes_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transduce.training.setup import _deadline, _remember_deadline
+
+    run = RunFolder(tmp_path)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    first = _deadline(run, 5.0)
+    assert first is not None
+    _remember_deadline(run, first)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert _deadline(run, 5.0) == first
+    assert _deadline(run, None) is None
+    run.session.write_text("{")
+    assert (_deadline(run, 5.0) or 0) >= first  # a damaged note: this session begins anew
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "two")
+    _remember_deadline(run, first + 99)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    assert _deadline(run, 5.0) != first + 99  # another session's
+
+
+class Recorder:
+    """Stands for torch.distributed: two processes with the same gradients, of which this is one."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def all_reduce(self, tensor: torch.Tensor, async_op: bool = False) -> Recorder:
+        self.sizes.append(tensor.numel())
+        tensor.mul_(2)
+        return self
+
+    def wait(self) -> None:
+        pass
+
+
+def test_gradients_are_summed_in_buckets_while_backward_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one order, whoever has a part in the batch; and the sum is that of one call."""
+    recorder = Recorder()
+    monkeypatch.setattr(overlap, "dist", recorder)
+    monkeypatch.setattr(overlap, "BUCKET", 3000)
+    monkeypatch.setattr(Processes, "sum", lambda self, tensor: tensor.mul_(2))
+    model = small_model().train()
+    flat = FlatWeights(model)
+    gradients = PlainGradients(model, 0.1, flat)
+    total = overlap.GradientSum(model, flat, Processes(0, 2), overlap=True)
+    source, target = source_rows([4, 5, 6], [7, 8]), target_rows([5, 6], [8, 9, 10])
+
+    def backward() -> None:
+        logits = model(source, target)
+        (cross_entropy(logits, target.tokens).total / 7).backward()
+
+    backward()
+    expected = 2 * flat.gradient.clone()
+    gradients.clear()
+    total.begin()
+    backward()
+    assert len(recorder.sizes) == len(total.buckets) > 3  # all were sent before anybody asked
+    total.finish(torch.zeros(()))
+    torch.testing.assert_close(flat.gradient, expected)
+    order = list(recorder.sizes)
+    gradients.clear()
+    total.finish(torch.zeros(()))  # no part in this batch
+    assert recorder.sizes[len(order) :] == order
+    assert not flat.gradient.any()

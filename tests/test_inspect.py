@@ -35,11 +35,11 @@ SOURCE = ("▁ich", "▁möch", "te", "▁bier", ".", "</s>")
 TARGET = ("▁i", "▁want", "▁be", "er", "</s>")
 
 
-@pytest.fixture(scope="module")
 def _new(settings: Settings, tokenizers: Tokenizers) -> Seq2Seq:
     return new_model(settings.model, tokenizers.source.size, tokenizers.target.size).eval()
 
 
+@pytest.fixture(scope="module")
 def model(model_folder: Path) -> Model:
     return transduce.load(model_folder)
 

@@ -32,8 +32,15 @@ def check_files(files: Sequence[str], output: Path | None = None, force: bool = 
         if file != "-" and not Path(file).is_fifo():
             open_bytes(file).close()
     reads_standard_input = not files or "-" in files
-    standard_input = [sys.stdin.fileno()] if reads_standard_input and sys.stdin is not None else []
-    check_output(output, [*files, *standard_input], force)
+    check_output(output, [*files, *(_standard_input() if reads_standard_input else [])], force)
+
+
+def _standard_input() -> list[int]:
+    """Its descriptor, if it has one."""
+    try:
+        return [sys.stdin.fileno()]
+    except (AttributeError, OSError, ValueError):  # closed, or something in its place
+        return []
 
 
 def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterator[str]:
