@@ -298,7 +298,7 @@ def test_complaints_about_heads(seen: Trace) -> None:
     with pytest.raises(DataError, match="this model has no self attention"):
         seen.axes("self")
     for layer in (0, 2, -1):
-        complaint = f"layer {layer} is not there: decoder-encoder attention has layers 1 to 1"
+        complaint = f"layer {layer} is not there: encoder-decoder attention has layers 1 to 1"
         with pytest.raises(DataError, match=complaint):
             seen.head("cross", layer, None)
     with pytest.raises(DataError, match="head 3 is not there: encoder self-attention has heads 1 to 2"):
@@ -466,7 +466,7 @@ def test_the_page_opens_alone(show) -> None:
     shown = show(by_hand())
     assert shown.title() == "Attention: ich möchte bier."
     assert shown.locator(".pair").inner_text().startswith("ich möchte bier. →")
-    assert title(shown) == "Decoder-encoder attention: mean of all layers, mean of all heads"
+    assert title(shown) == "Encoder-decoder attention: mean of all layers, mean of all heads"
     assert shown.locator("#overview button").count() == 4 * 5
     assert shown.locator("#alignment li").count() == 3
     assert shown.locator("#steps li.step .bar.written").all_inner_texts()[0].startswith("·i")
@@ -475,7 +475,7 @@ def test_the_page_opens_alone(show) -> None:
 
 def test_every_kind_has_its_own_layers(show) -> None:
     shown = show(by_hand())
-    for key, kind, layers in (("1", "Encoder self", 2), ("2", "Decoder self", 3), ("3", "Decoder-encoder", 3)):
+    for key, kind, layers in (("1", "Encoder self", 2), ("2", "Decoder self", 3), ("3", "Encoder-decoder", 3)):
         shown.keyboard.press(key)
         assert title(shown).startswith(f"{kind}")
         assert shown.locator("#overview button").count() == (layers + 1) * 5
