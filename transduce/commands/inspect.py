@@ -57,7 +57,7 @@ def inspect(
     if output is None and page.is_symlink():
         raise DataError(f"{page} is a link and is not written through; remove it, or name a file with -o")
     if output is not None:
-        check_output(output, [model / "manifest.json"], force)
+        check_output(output, force=force)
     traces = [
         replace(seen, model=f"{folder}: {seen.model}")
         for folder in (model, against)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
+METRICS = "metrics.jsonl"
 STATE = "state.json"  # of a checkpoint
 REPLACED = ".replaced"  # a checkpoint that is being replaced by one of the same step
 _CHECKPOINT = re.compile(rf"step-(\d{{1,18}})(?:{re.escape(REPLACED)})?", re.ASCII)
@@ -53,7 +54,7 @@ class RunFolder(ModelFolder):
 
     @property
     def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def curve(self) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from transduce.errors import DataError, UserError
 from transduce.files import metrics
 from transduce.files.metrics import Record
-from transduce.files.run_folder import RunFolder
+from transduce.files.run_folder import METRICS, RunFolder
 from transduce.settings import config_file
 from transduce.training.limits import Limits
 
@@ -105,7 +105,7 @@ def find(folder: Path) -> list[Run]:
     """Every run in a folder, at any depth, by name."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
-    runs = [read_run(path.parent) for path in sorted(folder.rglob("metrics.jsonl"))]
+    runs = [read_run(path.parent) for path in sorted(folder.rglob(METRICS))]
     if not runs:
         raise DataError(f"{folder} holds no run: no metrics.jsonl in it or below it")
     return runs
