@@ -40,7 +40,7 @@ def average(
     steps
         Those of these steps.
     """
-    from transduce.files.manifest import verify, write_folder
+    from transduce.files.manifest import write_folder
     from transduce.files.reading import VOCABULARY, read_bytes
     from transduce.models.load import load_text
     from transduce.models.weights import read_shapes, tensor_bytes
@@ -52,12 +52,11 @@ def average(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise SettingsError(f"{output} is there already; choose another --output")
     settings, _ = load_text(run)
+    shapes = read_shapes(run / MODEL)
     names = [CONFIG, *file_names(settings.text)]
-    verify(run, [MODEL, *names])
     kept = RunFolder(run).kept_weights()
     chosen = _chosen(RunFolder(run), list(kept), last, best, steps)
     files = {name: read_bytes(run / name, VOCABULARY) for name in names}
-    shapes = read_shapes(run / MODEL)
     for step in chosen:
         if not is_whole(kept[step], shapes):
             raise ModelError(f"{kept[step]} cannot be read, or is not of this run's model; leave step {step:,} out")
