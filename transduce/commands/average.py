@@ -40,7 +40,7 @@ def average(
     steps
         Those of these steps.
     """
-    from transduce.files.manifest import write_folder
+    from transduce.files.manifest import verify, write_folder
     from transduce.files.reading import VOCABULARY, read_bytes
     from transduce.models.load import load_text
     from transduce.models.weights import read_shapes, tensor_bytes
@@ -52,7 +52,8 @@ def average(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise SettingsError(f"{output} is there already; choose another --output")
     settings, _ = load_text(run)
-    shapes = read_shapes(run / MODEL)
+    shapes = read_shapes(run / MODEL)  # first: its size is compared with its header
+    verify(run, [MODEL])
     names = [CONFIG, *file_names(settings.text)]
     kept = RunFolder(run).kept_weights()
     chosen = _chosen(RunFolder(run), list(kept), last, best, steps)
