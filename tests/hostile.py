@@ -42,7 +42,7 @@ from hostile_cases import ACCEPTED, EITHER, MANIFESTS, MODELS, REFUSED, RUNS, SA
 
 SECONDS, MEGABYTES = 10.0, 500  # that a case may take; the latter beyond a translation that nobody disturbs
 AFTERWARDS = 2.0  # seconds that a process beside the command has, once that has ended
-MOST_MEMORY, MOST_DISK = 8 << 30, 1 << 30  # where the system steps in, for the sake of this machine
+MOST_MEMORY, MOST_DISK = 3 << 30, 1 << 30  # where the system steps in, for the sake of this machine
 LONGEST_MESSAGE = 20_000  # characters
 DEVICES = {"null": 3, "zero": 5, "full": 7, "urandom": 9}  # minor numbers
 STEPS, WIDTH = 8, 16

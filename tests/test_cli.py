@@ -227,7 +227,12 @@ def test_wrong_files(
     assert "there is no file" in refused(
         capfd, "translate", model_folder, files[0], tmp_path / "x", "-o", tmp_path / "old"
     )
-    assert "n_best=9" in refused(capfd, "translate", model_folder, files[0], "--n-best", "9", "-o", tmp_path / "old")
+    assert "is there already; choose another name, or replace it with --force" in refused(
+        capfd, "translate", model_folder, files[0], "-o", tmp_path / "old"
+    )
+    assert "n_best=9" in refused(
+        capfd, "translate", model_folder, files[0], "--n-best", "9", "-o", tmp_path / "old", "--force"
+    )
     assert (tmp_path / "old").read_text() == "kept"
     (tmp_path / "wrong.yaml").write_text("data: 5")
     assert "data is a section" in refused(capfd, "train", tmp_path / "r3", "--config", tmp_path / "wrong.yaml")

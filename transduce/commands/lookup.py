@@ -75,8 +75,10 @@ def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: Force = F
     for name, sentences in (("train", made.train), ("dev", made.dev), ("test", made.test)):
         files[folder / f"{name}.de"] = "".join(f"{sentence.source}\n" for sentence in sentences).encode()
         files[folder / f"{name}.en"] = "".join(f"{sentence.target}\n" for sentence in sentences).encode()
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"cannot write the corpus to {folder}: it is a file; name a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot write the corpus to {folder}: {error.strerror}") from error
     others = [path.name for path, text in files.items() if path.exists() and not _holds(path, text)]
     if others and not force:
         raise DataError(
