@@ -9,6 +9,7 @@ manifest.json         sha256 of every file above, written last
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -73,11 +74,22 @@ def _weights_file(folder: Path, weights: str | None) -> str:
 
 
 def _refuse_misfit(path: Path, m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> None:
-    """Compare the header with the settings before a model is built: both may say anything."""
+    """Compare the header with the settings before a large model is built: both may say anything."""
     have = read_shapes(path)
     if m.layers + (m.decoder_layers or 0) > len(have):  # every layer has several weights
         raise ModelError(f"{path} does not fit config.yaml: {len(have)} weights cannot be {m.layers} layers")
-    refuse_other_shapes(have, shapes_of(m, source_vocabulary, target_vocabulary), path)
+    there = sum(math.prod(shape) for shape in have.values())
+    if _rough_size(m, source_vocabulary + target_vocabulary) > 8 * there + 10_000_000:
+        refuse_other_shapes(have, shapes_of(m, source_vocabulary, target_vocabulary), path)
+    # else it can be built without harm, and `restore` compares every shape
+
+
+def _rough_size(m: ModelSettings, vocabulary: int) -> int:
+    """About how many numbers a model of these settings has, or more."""
+    heads = m.heads * ((m.d_k or m.d_model // m.heads) + (m.d_v or m.d_model // m.heads))
+    layer = m.d_model * (16 * m.d_model + 4 * heads + 2 * m.d_ff) + heads**2
+    layers = m.layers + (m.decoder_layers or m.layers)
+    return layers * layer + 2 * m.d_model * (vocabulary + m.max_positions)
 
 
 def _verify_while_it_may_be_replaced(folder: Path, name: str) -> None:
