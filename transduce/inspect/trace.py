@@ -228,7 +228,10 @@ def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], 
     source = lay_out([[[*source_ids, END]]]).to(model.device)
     limit = model.lengths.limit(len(source_ids))
     model.model.eval()
-    best = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0][0]
+    hypotheses = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0]
+    if not hypotheses:
+        raise DataError("there is nothing to look at: the model gives no number for this sentence")
+    best = hypotheses[0]
     if model.search.beam == 1:  # as `translate` does: greedy search stops at its first end, a beam of one looks further
         best = greedy(model.model, source, [limit], alpha)[0][0]
         seen = {tokens: score for tokens, score in seen.items() if list(tokens) == [*best.tokens, END][: len(tokens)]}

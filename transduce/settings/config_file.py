@@ -16,21 +16,19 @@ from transduce.settings.sections import Overrides, Settings
 DEEPEST = 10  # levels; settings have two
 
 
-class _PlainLoader(yaml.BaseLoader):
-    """Every value stays the text it is: settings know their own types, and no constructor can fail or be tricked."""
+# Every value stays the text it is: settings know their own types, and no constructor can fail or be tricked.
+LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
+
+def _refuse_tricks(text: str) -> None:
+    """Raise a YAMLError for tags, anchors, aliases, which can unfold to terabytes, and for deep nesting."""
     depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
-        if getattr(event, "anchor", None) or getattr(event, "tag", None):  # some lines of them can unfold to terabytes
+    for event in yaml.parse(text, LOADER):
+        if getattr(event, "anchor", None) or getattr(event, "tag", None):
             raise yaml.MarkedYAMLError(problem="no tags, anchors or aliases", problem_mark=event.start_mark)
-        self.depth += 1
-        if self.depth > DEEPEST:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
             raise yaml.MarkedYAMLError(problem="too deep", problem_mark=event.start_mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
 
 
 def read(path: str | Path, follow_links: bool = True) -> Overrides:
@@ -38,7 +36,8 @@ def read(path: str | Path, follow_links: bool = True) -> Overrides:
     place = Path(path).resolve() if follow_links else Path(path)
     try:
         text = read_bytes(place, SMALL).decode("utf-8")
-        content = yaml.load(text, _PlainLoader)  # noqa: S506  (it constructs text, lists and mappings only)
+        _refuse_tricks(text)
+        content = yaml.load(text, LOADER)  # it constructs text, lists and mappings only
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError(f"cannot read the settings file {path}: {_sentence(reason)}") from error
