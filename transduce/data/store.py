@@ -73,7 +73,8 @@ class Store:
     def _open(self, facts: dict[str, Any]) -> None:
         self.counts = Counts(**facts["counts"])
         self.variants = int(facts["variants"])
-        self.sizes = tuple(int(size) for size in facts["vocabularies"])  # of source and target
+        source, target = (int(size) for size in facts["vocabularies"])
+        self.sizes = (source, target)
         self._maps: list[mmap.mmap] = []
         self._index = self._map(INDEX, "int64").reshape(-1, COLUMNS)
         self.source, self.target = self.sides = tuple(
