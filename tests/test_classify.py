@@ -53,11 +53,11 @@ def test_steps_and_forward_agree_and_neighbours_do_not_matter() -> None:
     together = model(source_rows(*sentences), target)
     memory = model.encode(source_rows(*sentences))
     state = model.start(memory)
-    logits, state = model.step(target.tokens[:, 0], memory, state)
+    logits, state = model.step(target.tokens[:, :1], memory, state)
     label = torch.arange(LABELS) != END
-    torch.testing.assert_close(logits[:, label], together[:, 0, label])
-    logits, state = model.step(target.tokens[:, 1], memory, state)
-    assert logits.log_softmax(-1)[:, END].tolist() == [0.0] * 3  # after a label nothing but the end
+    torch.testing.assert_close(logits[:, 0, label], together[:, 0, label])
+    logits, state = model.step(target.tokens[:, 1:], memory, state)
+    assert logits.log_softmax(-1)[:, 0, END].tolist() == [0.0] * 3  # after a label nothing but the end
     packed = lay_out([[[*s, END] for s in sentences]]), lay_out([[[BEGIN, label] for label in labels]])
     torch.testing.assert_close(model(*packed).view_as(together), together)
     assert len(model.attention(source_rows(*sentences), target).encoder) == SMALL.layers

@@ -103,10 +103,14 @@ def test_a_thousand_lines_of_all_kinds(model_folder: Path, tmp_path: Path) -> No
     assert [r["line"] for r in records] == list(range(1, 1001))
     statuses = [r["status"] for r in records]
     assert statuses.count("empty") == 50
-    assert statuses[7] == "truncated"
-    assert set(statuses) <= {"ok", "empty", "truncated", "length"}
+    assert statuses[7] == "long"
+    assert set(statuses) <= {"ok", "empty", "long", "length"}
+    assert len(records[7]["parts"]) > 1
     assert records[0]["source"] == lines[0]
-    assert "status truncated (more than 63 tokens, the rest left out): 1 in all, line 8" in done.stderr
+    assert "status long (a sentence of more than 63 tokens, translated in pieces): 1 in all, line 8" in done.stderr
+    whole = transduce("translate", model_folder, tmp_path / "in", "--json", "--beam", "1", "--no-split")
+    assert json.loads(whole.stdout.split("\n")[7])["status"] == "truncated"
+    assert "status truncated (more than 63 tokens, the rest left out): 1 in all, line 8" in whole.stderr
     plain = transduce("translate", model_folder, tmp_path / "in", "--beam", "1")
     assert plain.stdout.count("\n") == 1000
 

@@ -19,6 +19,7 @@ FLOORS = [
     {"nn", "text", "evaluate"},
     {"models", "data", "bundled"},
     {"fast", "decoding"},
+    {"engine"},
     {"training"},
     {"inspect"},
     {"model"},
@@ -38,6 +39,8 @@ ONE_DOOR = {
     "rich": ["terminal.py"],
     "yaml": ["settings/config_file.py"],
     "ftfy": ["data/doctor.py"],
+    "sentencex": ["text/sentences.py"],
+    "ctranslate2": ["engine/ctranslate2_model.py"],
 }
 LIGHT = ("torch", "numpy", "sentencepiece", "matplotlib", "sacrebleu")  # what a quick question must not load
 
@@ -229,7 +232,8 @@ def attributes(node: ast.ClassDef) -> set[str]:
     return names
 
 
-RECORDS = {"RunState", "Trace", "Clause"}  # plain data: where a run stands, what a model did, what a sentence says
+# Plain data: where a run stands, what a model did, what a sentence says, what a search on a GPU knows.
+RECORDS = {"RunState", "Trace", "Clause", "Slots"}
 
 
 def test_classes_have_one_role() -> None:

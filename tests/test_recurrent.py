@@ -10,7 +10,8 @@ from conftest import SOURCE_WORDS, TARGET_WORDS, bundled_pairs, quick_settings, 
 from torch import Tensor
 
 from transduce.data.corpus import ListCorpus
-from transduce.decoding.search import beam, greedy
+from transduce.decoding.hypotheses import Penalty, Request
+from transduce.decoding.search import Roles, search
 from transduce.errors import SettingsError
 from transduce.model import Model
 from transduce.models import recurrent
@@ -46,11 +47,11 @@ def test_steps_and_forward_agree(options: dict) -> None:
     source, target = source_rows(*SENTENCES), target_rows(*TARGETS)
     memory = model.encode(source)
     state, found = model.start(memory), []
-    for tokens in target.tokens.unbind(1):
+    for tokens in target.tokens.split(1, 1):
         logits, state = model.step(tokens, memory, state)
         found.append(logits)
     real = target.segments != 0
-    torch.testing.assert_close(torch.stack(found, 1)[real], model(source, target)[real])
+    torch.testing.assert_close(torch.cat(found, 1)[real], model(source, target)[real])
 
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
@@ -94,7 +95,7 @@ def test_without_attention_u_is_all_the_decoder_knows() -> None:
     source = source_rows(*SENTENCES)
     memory = model.encode(source)
     other = memory._replace(states=torch.randn_like(memory.states))
-    tokens = torch.tensor([3, 4, 5])
+    tokens = torch.tensor([[3], [4], [5]])
     assert torch.equal(*(model.step(tokens, seen, model.start(seen))[0] for seen in (memory, other)))
     assert not model.attention(source, target_rows(*TARGETS)).cross
 
@@ -102,12 +103,10 @@ def test_without_attention_u_is_all_the_decoder_knows() -> None:
 @pytest.mark.parametrize("options", EVERY[:3], ids=str)
 def test_search_works_unchanged(options: dict) -> None:
     model = small(**options)
-    source, limits = source_rows(*SENTENCES), [9, 5, 12]
-    for one, two in zip(greedy(model, source, limits, 0.6), beam(model, source, limits, 1, 0.6), strict=True):
-        assert one[0].tokens == two[0].tokens
-    together = beam(model, source, limits, 4, 0.6)
-    for sentence, limit, found in zip(SENTENCES, limits, together, strict=True):
-        (alone,) = beam(model, source_rows(sentence), [limit], 4, 0.6)
+    requests = [Request(sentence, limit) for sentence, limit in zip(SENTENCES, [9, 5, 12], strict=True)]
+    roles = Roles(4, penalty=Penalty(0.6))
+    for request, found in zip(requests, search(model, requests, roles, "cpu"), strict=True):
+        (alone,) = search(model, [request], roles, "cpu")
         assert alone[0].tokens == found[0].tokens
         assert alone[0].score == pytest.approx(found[0].score, abs=1e-5)
 

@@ -39,8 +39,8 @@ def test_steps_and_forward_agree(options: dict) -> None:
     memory = model.encode(source)
     state = model.start(memory)
     for t in range(target.tokens.size(1)):
-        logits, state = model.step(target.tokens[:, t], memory, state)
-        torch.testing.assert_close(logits, expected[:, t], atol=1e-5, rtol=1e-4)
+        logits, state = model.step(target.tokens[:, t : t + 1], memory, state)
+        torch.testing.assert_close(logits[:, 0], expected[:, t], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -91,22 +91,22 @@ def test_beams_share_the_memory_of_their_sentence() -> None:
     model = small_model()
     source = source_rows(A, B)
     memory = model.encode(source)
-    tokens = torch.tensor([5, 6, 7, 8])  # two hypotheses a sentence
-    together, state = model.step(tokens, memory, model.start(memory))
-    together, _ = model.step(tokens, memory, state.reorder(torch.tensor([1, 0, 2, 2])))
+    tokens = torch.tensor([[5, 6], [7, 8]])  # two hypotheses a sentence
+    together, state = model.step(tokens, memory, model.start(memory, 2))
+    together, _ = model.step(tokens, memory, state.reorder(torch.tensor([[1, 0], [0, 0]])))
     doubled = memory.keep(torch.tensor([0, 0, 1, 1]))
-    _, state = model.step(torch.tensor([6, 5, 7, 7]), doubled, model.start(doubled))
-    apart, _ = model.step(tokens, doubled, state)
-    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-4)
+    _, state = model.step(torch.tensor([[6], [5], [7], [7]]), doubled, model.start(doubled))
+    apart, _ = model.step(tokens.view(4, 1), doubled, state)
+    torch.testing.assert_close(together.flatten(0, 1), apart.flatten(0, 1), atol=1e-5, rtol=1e-4)
 
 
 def test_finished_sentences_can_leave() -> None:
     model = small_model()
     memory = model.encode(source_rows(A, B))
-    _, state = model.step(torch.tensor([5, 6]), memory, model.start(memory))
-    both, _ = model.step(torch.tensor([7, 8]), memory, state)
+    _, state = model.step(torch.tensor([[5, 5], [6, 7]]), memory, model.start(memory, 2))
+    both, _ = model.step(torch.tensor([[7, 7], [8, 9]]), memory, state)
     last = torch.tensor([1])
-    one, _ = model.step(torch.tensor([8]), memory.keep(last), state.reorder(last).keep(last))
+    one, _ = model.step(torch.tensor([[8, 9]]), memory.keep(last), state.keep(last))
     torch.testing.assert_close(one, both[1:], atol=1e-6, rtol=1e-5)
 
 

@@ -34,7 +34,8 @@ def test_every_line_has_an_answer_and_a_status(model_folder: Path) -> None:
     statuses = [t.status for t in found[:10]]
     assert statuses[1:4] == ["empty"] * 3
     assert statuses[6] == "empty"
-    assert statuses[7:9] == ["truncated"] * 2
+    assert statuses[7:9] == ["long"] * 2  # translated in pieces; as trained, one sentence a line, they are cut:
+    assert [t.status for t in model.with_search(split=False).translate(NASTY[7:9])] == ["truncated"] * 2
     assert {statuses[0], statuses[4], statuses[5], statuses[9]} <= {"ok", "length"}
     assert [t.text for t in found[:10]] == [t.text for t in found[10:20]]
     assert all("\n" not in t.text for t in found)

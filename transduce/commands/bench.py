@@ -168,7 +168,7 @@ def _score_test(run: Path, pairs: list[Pair], penalty: float, device: str) -> tu
 
     scores, signatures = {}, {}
     for beam in BEAMS:
-        model = Model.load(run, device, beam=beam, length_penalty=penalty)
+        model = Model.load(run, device, beam=beam, length_penalty=penalty, split=False)
         texts = [t.text for t in model.translate([pair.source for pair in pairs])]
         (run / f"test.beam{beam}.txt").write_text("".join(f"{line}\n" for line in texts), encoding="utf-8")
         for name, scored in as_papers_do(texts, [pair.target for pair in pairs]).items():
@@ -188,7 +188,7 @@ def _length_penalty(run: Path, validation: Corpus, settings: Settings) -> tuple[
         return given, None
 
     def score(penalty: float) -> float:
-        model = Model.load(run, t.device, beam=max(BEAMS), length_penalty=penalty)
+        model = Model.load(run, t.device, beam=max(BEAMS), length_penalty=penalty, split=False)
         texts = [translation.text for translation in model.translate([pair.source for pair in pairs])]
         return bleu(texts, [pair.target for pair in pairs], t.bleu_tokenizer, lowercase=True)
 

@@ -75,7 +75,7 @@ def evaluate(
     labels = task_of(stored).labels
     tokenize, lowercase = tokenize or stored.training.bleu_tokenizer, stored.text.lowercase
     scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
-    search = search_settings(settings, beam=beam, length_penalty=length_penalty)
+    search = {"split": False, **search_settings(settings, beam=beam, length_penalty=length_penalty)}
     pairs = list(open_corpus(source, reference, labels))
     references = [normalise(pair.target) if labels else pair.target for pair in pairs]
 

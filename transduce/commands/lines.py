@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from transduce.errors import SettingsError
-from transduce.files.output import check_output, write_lines
+from transduce.files.manifest import MANIFEST
+from transduce.files.output import Kept, check_output, find_kept, is_stream, write_lines
 from transduce.report import Report
 
 MOST_SHARDS = 1_000_000
@@ -43,10 +45,32 @@ def _standard_input() -> list[int]:
         return []
 
 
-def deliver(lines: Iterator[str], output: Path | None, report: Report) -> Iterator[str]:
+def mark_of(model: Path, files: Sequence[str], *settings: object) -> str:
+    """Four hex digits that tell the same work from another: model, files and all that was asked for."""
+    manifest = model / MANIFEST
+    facts = [manifest.read_bytes() if manifest.is_file() else b""]
+    facts += [f"{file} {Path(file).stat().st_size if Path(file).is_file() else 0}".encode() for file in files]
+    return hashlib.sha256(b"\0".join([*facts, repr(settings).encode()])).hexdigest()[:4]
+
+
+def lines_kept(output: Path | None, resume: bool, mark: str, chunk: int) -> Kept | None:
+    """What an interrupted run has left, if this one is to go on from there. Whole chunks, because sentences of a chunk
+    are translated together, and the last digits of a score depend on the company."""
+    if not resume:
+        return None
+    if output is None or is_stream(output):
+        raise SettingsError("--resume goes on with a file that was not finished; name it with --output")
+    return find_kept(output, mark, chunk)
+
+
+def deliver(
+    lines: Iterator[str], output: Path | None, report: Report, mark: str = "", kept: Kept | None = None
+) -> Iterator[str]:
     """The lines themselves, or nothing once they are in the file."""
     if output is None:
         return lines
-    written = write_lines(output, lines)
+    if kept is not None:
+        report.say(f"going on after {kept.lines:,} lines")
+    written = write_lines(output, lines, mark, kept)
     report.say(f"wrote {written:,} lines to {output}")
     return iter(())

@@ -6,12 +6,13 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from transduce.commands import Flags, Force, Hidden, Output, search_settings
-from transduce.commands.lines import check_files, deliver, parse_shard
+from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
 from transduce.report import SILENT, Report
@@ -27,17 +28,29 @@ def translate(
     *files: str,
     output: Output = None,
     force: Force = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
     beam: int | None = None,
     length_penalty: float | None = None,
     n_best: int = 1,
+    sample: Annotated[bool, Parameter(negative="")] = False,
+    glossary: Path | None = None,
+    keep: str | None = None,
+    forbid: Annotated[list[str] | None, Parameter(negative="")] = None,
+    prefix: str | None = None,
+    alternatives: int = 0,
+    split: bool = True,
     json: bool = False,
     shard: str | None = None,
+    engine: str | None = None,
+    precision: str | None = None,
     device: str = "auto",
     weights: str | None = None,
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """Translate files, or standard input, line by line: as many lines out as in, in order.
+
+    Every control of the search is a flag --search.NAME; `transduce settings` lists them.
 
     Example: echo "ich möchte ein bier" | transduce translate runs/demo
 
@@ -46,46 +59,85 @@ def translate(
     model
         Model folder.
     files
-        Text files, one sentence a line (.gz also); none, or -, is standard input.
+        Text files, one line a text (.gz also); none, or -, is standard input.
     output
         File to write instead of standard output; it appears when all of it is there.
     force
         Replace the output if it is there already.
+    resume
+        Go on where an interrupted run with the same --output stopped.
     beam
         Hypotheses followed side by side; 1 is greedy. The model's setting if not given.
     length_penalty
         Alpha; larger prefers longer translations. The model's setting if not given.
     n_best
         Translations a line; more than one come as lines of "line number TAB score TAB text".
+    sample
+        Draw translations at random instead (--search.temperature, top_k, top_p, min_p, seed).
+    glossary
+        File of "word TAB translation" (or a|b|c, of which one) that translations must follow.
+    keep
+        Regular expression; what it matches in a line stands in the translation unchanged.
+    forbid
+        Word that no translation contains; may be given several times.
+    prefix
+        File with what the translation of each line begins with.
+    alternatives
+        With --json: so many tokens that could stand at each place, with their probabilities.
+    split
+        Translate the sentences of a line one by one; --no-split: a line is a sentence, as trained.
     json
         One JSON object a line, with source, status, score and candidates.
     shard
         I/N: of every N lines only the I-th, as one of N machines that share the work; transduce merge joins them again.
+    engine
+        auto, plain or ctranslate2.
+    precision
+        float32, bfloat16, ...; with ctranslate2 also int8. float32 is usual, on a GPU bfloat16.
     device
         auto, cpu, cuda or mps.
     weights
         best, last or averaged instead of the ones that training chose.
     """
-    from transduce.decoding.translator import CHUNK
+    from transduce.data.lines import read_lines
+    from transduce.decoding.wishes import Wishes
     from transduce.model import Model
+    from transduce.text.glossary import Glossary
 
     which, count = parse_shard(shard)
-    if count > 1 and n_best > 1 and not json:
-        raise SettingsError("--shard with --n-best needs --json: outputs are joined line by line")
-    check_files(files, output, force)
-    search = search_settings(settings, beam=beam, length_penalty=length_penalty)
-    translator = Model.load(model, device, weights, **search)
+    if n_best > 1 and not json and (count > 1 or resume):
+        raise SettingsError("--n-best with --shard or --resume needs --json: outputs are joined line by line")
+    if alternatives and not json:
+        raise SettingsError("--alternatives needs --json, which has a place for them")
+    inputs = [*files, *(str(file) for file in (glossary, prefix) if file)]
+    check_files(inputs if files else [*inputs, "-"], output, force or resume)
+    flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
+    flags |= {"method": "sample" if sample else None, "split": None if split else False}
+    translator = Model.load(model, device, weights, **search_settings(settings, **flags))
+    asked = (translator.search, n_best, keep, forbid, alternatives, json, shard, weights)
+    mark = mark_of(model, inputs, *asked)
+    kept = lines_kept(output, resume, mark, translator.engine.chunk)
+    done = 0 if kept is None else kept.lines
+    words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
+    wishes = Wishes(n_best, words, keep, forbid or (), alternatives=alternatives)
     at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
     on_screen = output is None and sys.stdout.isatty()  # then the lines themselves show how far it is
+    if engine or precision:
+        report.say(f"engine: {translator.engine.name}")
+
+    def mine(lines: Iterable[str]) -> Iterator[str]:
+        """Those of this shard that are still to be done."""
+        return itertools.islice(lines, which - 1 + done * count, None, count)
 
     def translations() -> Iterator[Translation]:
         with (SILENT if on_screen else report).progress("translate") as bar:
-            lines = itertools.islice(_input_lines(files), which - 1, None, count)
-            yield from translator.stream(lines, n_best, 1 if at_keyboard else CHUNK, bar)
+            begins = mine(read_lines(prefix)) if prefix else ()
+            chunk = 1 if at_keyboard else None
+            yield from translator.stream(mine(_input_lines(files)), wishes, chunk, bar, begins)
 
-    numbered = zip(itertools.count(which, count), translations(), strict=False)
+    numbered = zip(itertools.count(which + done * count, count), translations(), strict=False)
     watched = _warn_at_the_end(numbered, translator.lengths.longest, report)
-    return deliver(_lines_of(watched, n_best, json), output, report)
+    return deliver(_lines_of(watched, n_best, json), output, report, mark, kept)
 
 
 Numbered = tuple[int, "Translation"]  # with the line it comes from
@@ -93,7 +145,7 @@ Numbered = tuple[int, "Translation"]  # with the line it comes from
 
 def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Report) -> Iterator[Numbered]:
     """The same translations; at the end, which lines the reader should know about."""
-    noticed: dict[str, list[int]] = {"truncated": [], "length": [], "failed": []}
+    noticed: dict[str, list[int]] = {"truncated": [], "long": [], "length": [], "unmet": [], "failed": []}
     counts = dict.fromkeys(noticed, 0)
     for number, t in translations:
         if t.status in noticed:
@@ -102,7 +154,9 @@ def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Repor
         yield number, t
     meaning = {
         "truncated": f"more than {limit} tokens, the rest left out",
+        "long": f"a sentence of more than {limit} tokens, translated in pieces",
         "length": "cut at the output's length limit",
+        "unmet": "without a term that was asked for",
         "failed": "the model gave no number",
     }
     for status, numbers in noticed.items():
@@ -115,7 +169,11 @@ def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool) -> Iter
     for number, t in translations:
         if json:
             record = {"line": number, "source": t.source, "translation": t.text, "status": t.status, "score": t.score}
-            record["candidates"] = [asdict(candidate) for candidate in t.candidates]
+            record["candidates"] = [candidate._asdict() for candidate in t.candidates]
+            if t.parts:
+                record["parts"] = [{"source": p.source, "translation": p.text, "status": p.status} for p in t.parts]
+            if t.alternatives:
+                record["alternatives"] = t.alternatives
             yield strict_json.dumps(record)
         elif n_best == 1:
             yield t.text

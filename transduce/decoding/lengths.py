@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from transduce.settings.sections import Settings
+from transduce.settings.sections import SearchSettings, Settings
 
 
 class Lengths(NamedTuple):
     """In tokens. END takes a place of its own on both sides."""
 
     positions: int  # that the model has
-    extra: int  # that a translation may have beyond its source
+    search: SearchSettings
 
     @staticmethod
     def of(settings: Settings) -> Lengths:
-        return Lengths(settings.model.max_positions, settings.search.extra)
+        return Lengths(settings.model.max_positions, settings.search)
 
     @property
     def longest(self) -> int:
@@ -24,4 +25,13 @@ class Lengths(NamedTuple):
 
     def limit(self, source: int) -> int:
         """Most tokens of a translation, END counted, for a source of so many tokens."""
-        return min(source + self.extra + 1, self.positions)
+        s = self.search
+        most = min(source + s.extra, s.max_length or self.positions)
+        if s.max_ratio is not None:
+            most = min(most, math.ceil(source * s.max_ratio))
+        return min(most + 1, self.positions)
+
+    def least(self, source: int) -> int:
+        """Fewest tokens of a translation, END not counted."""
+        wanted = max(self.search.min_length, math.ceil(source * self.search.min_ratio))
+        return min(wanted, self.limit(source) - 1)

@@ -1,192 +1,224 @@
-"""Text in, text out: a stream of lines becomes length batches, and translations come back in order."""
+"""Text in, text out: a stream of lines becomes sentences, requests and batches, and translations come back in order."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self, overload
+from pathlib import Path
+from typing import Self, overload
 
-import torch
-
-from transduce.data.layout import lay_out
+from transduce.decoding.batches import Engine, PlainEngine
+from transduce.decoding.forced import alternatives, score_targets
+from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.lengths import Lengths
-from transduce.decoding.search import Hypothesis, beam, greedy
+from transduce.decoding.mbr import most_like_the_others
+from transduce.decoding.results import Candidate, TargetScore, Translation, join
+from transduce.decoding.roles import for_requests, make_roles
+from transduce.decoding.sentences import Sentence, sentences_of
+from transduce.decoding.wishes import Wishes, Wording
 from transduce.errors import SettingsError
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
 from transduce.settings.sections import Settings
+from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
-from transduce.text.special import BEGIN, END
 from transduce.text.tokenizers import Tokenizers
 
-CHUNK = 4096  # lines read ahead, sorted by length and translated before the next are read
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One translation found for a line."""
-
-    text: str
-    score: float
-    log_probability: float
-    tokens: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of one line.
-
-    status: `ok`; `empty`, nothing to translate; `truncated`, the source was longer than the model can read and its
-    end was left out; `length`, the output reached its limit before it ended; `failed`, the model gave no number.
-    """
-
-    source: str
-    text: str
-    status: str
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def score(self) -> float:
-        return self.candidates[0].score if self.candidates else 0.0
-
-
-class TargetScore(NamedTuple):
-    """How probable a given target is. status: `ok`; `truncated`, the source was cut; `too long`, no score (nan);
-    `failed`, the model gave no number (nan)."""
-
-    log_probability: float
-    tokens: int  # END counted
-    status: str
+SCORED = 4096  # pairs that are read ahead
 
 
 class Translator:
     """A model with its tokenizers, ready to be used."""
 
-    def __init__(self, model: Seq2Seq, tokenizers: Tokenizers, settings: Settings, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizers: Tokenizers,
+        settings: Settings,
+        device: str = "cpu",
+        engine: Engine | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self.model = model
         self.tokenizers = tokenizers
         self.settings = settings
         self.search = settings.search
         self.lengths = Lengths.of(settings)
         self.device = device
+        self.folder = folder  # where it comes from
+        self.engine = engine or self.make_engine()
+
+    def make_engine(self) -> Engine:
+        """What searches, unless another is given."""
+        return PlainEngine(self.model, self.device)
 
     def with_search(self, **changes: object) -> Self:
         """The same model, looked through differently."""
         given = {key: value for key, value in changes.items() if value is not None}
         settings = compose({"search": given}, base=self.settings)
-        return type(self)(self.model, self.tokenizers, settings, self.device)
+        how = [(s.engine, s.precision) for s in (settings.search, self.search)]
+        engine = self.engine if how[0] == how[1] else None
+        return type(self)(self.model, self.tokenizers, settings, self.device, engine, self.folder)
 
     @overload
-    def translate(self, text: str, n_best: int = 1) -> Translation: ...  # type: ignore[overload-overlap]
+    def translate(self, text: str, n_best: int = 1, **wishes: object) -> Translation: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, text: Iterable[str], n_best: int = 1) -> list[Translation]: ...
-    def translate(self, text: str | Iterable[str], n_best: int = 1) -> Translation | list[Translation]:
-        """The translation of a sentence, or of each in a list."""
+    def translate(self, text: Iterable[str], n_best: int = 1, **wishes: object) -> list[Translation]: ...
+    def translate(
+        self, text: str | Iterable[str], n_best: int = 1, **wishes: object
+    ) -> Translation | list[Translation]:
+        """The translation of a text, or of each in a list; `wishes` are those of wishes.py."""
+        asked = Wishes(n_best, **wishes)  # type: ignore[arg-type]
         if isinstance(text, str):
-            return next(self.stream([text], n_best))
-        return list(self.stream(text, n_best))
+            return next(self.stream([text], asked))
+        return list(self.stream(text, asked))
 
     def stream(
-        self, lines: Iterable[str], n_best: int = 1, chunk: int = CHUNK, progress: Progress | None = None
+        self,
+        lines: Iterable[str],
+        wishes: Wishes | None = None,
+        chunk: int | None = None,
+        progress: Progress | None = None,
+        prefixes: Iterable[str] = (),
     ) -> Iterator[Translation]:
-        """One translation for each line, in order, in memory that does not grow with their number."""
-        if not 1 <= n_best <= self.search.beam:
-            beam = self.search.beam
-            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, search.beam={beam}; widen the beam")
+        """One translation for each line, in order, in memory that does not grow with their number: `chunk` lines are
+        read ahead, sorted by length and translated before the next are read.
+
+        `prefixes`: what the translation of each line begins with; as many as lines, or none.
+        """
+        wishes = wishes or Wishes()
+        self._check(wishes)
+        wording = Wording(wishes, self.tokenizers.target)
         remaining, done = iter(lines), 0
-        while read := list(itertools.islice(remaining, chunk)):
-            yield from self._translate_chunk(read, n_best, progress or Progress(), done)
+        begins = itertools.chain(prefixes, itertools.repeat(""))
+        while read := list(itertools.islice(remaining, chunk or self.engine.chunk)):
+            prefix = list(itertools.islice(begins, len(read)))
+            yield from self._translate_chunk(read, prefix, wording, progress or Progress(), done)
             done += len(read)
 
-    def score(self, pairs: Iterable[tuple[str, str]], chunk: int = CHUNK) -> Iterator[TargetScore]:
+    def score(self, pairs: Iterable[tuple[str, str]], chunk: int = SCORED) -> Iterator[TargetScore]:
         """The log-probability of each target given its source, in order."""
-        remaining = iter(pairs)
+        remaining, longest = iter(pairs), self.lengths.longest
         while read := list(itertools.islice(remaining, chunk)):
-            yield from self._score_chunk(read)
+            sources = self.tokenizers.source.encode([normalise(source) for source, _ in read])
+            targets = self.tokenizers.target.encode([normalise(target) for _, target in read])
+            yield from score_targets(self.model, sources, targets, longest, self.search.tokens, self.device)
 
-    # ---- translating -------------------------------------------------------------------------------------------
+    def _check(self, wishes: Wishes) -> None:
+        s, n_best = self.search, wishes.n_best
+        if s.method == "beam" and not 1 <= n_best <= s.beam:
+            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, search.beam={s.beam}; widen the beam")
+        if n_best < 1:
+            raise SettingsError(f"n_best={n_best} must be at least 1")
+        if s.mbr != "none" and s.method == "sample" and n_best > s.candidates:
+            raise SettingsError(f"n_best={n_best} must not exceed search.candidates={s.candidates}")
+        if (s.coverage_penalty or wishes.alignments) and not self.model.looks_at_source:
+            what = "search.coverage_penalty" if s.coverage_penalty else "alignments"
+            raise SettingsError(f"{what} needs a model with attention over its source")
 
-    def _translate_chunk(self, lines: Sequence[str], n_best: int, progress: Progress, done: int) -> list[Translation]:
-        texts = [normalise(line) for line in lines]
-        sources = self.tokenizers.source.encode(texts)
-        longest = self.lengths.longest
-        cut = [len(ids) > longest for ids in sources]
-        sources = [ids[:longest] for ids in sources]
-        results: list[list[Hypothesis]] = [[] for _ in lines]
-        filled = [i for i, ids in enumerate(sources) if ids]
-        for batch in self._batches(filled, [len(ids) + 1 for ids in sources], self.search.beam):
-            for i, hypotheses in zip(batch, self._search([sources[i] for i in batch], n_best), strict=True):
+    # ---- one chunk ---------------------------------------------------------------------------------------------
+
+    def _translate_chunk(
+        self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
+    ) -> list[Translation]:
+        split = self.search.split and not task_of(self.settings).labels
+        sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split)
+        filled = [sentence for sentence in sentences if sentence.source]
+        begun: set[int] = set()
+        requests = []
+        for sentence in filled:
+            prefix = "" if sentence.line in begun else prefixes[sentence.line]
+            begun.add(sentence.line)
+            requests.append(self._request(sentence, prefix, wording))
+        count = 0
+
+        def found(more: int) -> None:
+            nonlocal count
+            count += more
+            at = done + len(lines) * count // len(filled)
+            progress.update(at, lines=f"{at:,}")
+
+        hypotheses = self._find(requests, wording, found)
+        translated = iter(self._finish(filled, hypotheses, wording))
+        each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
+        return _joined(lines, sentences, each)
+
+    def _request(self, sentence: Sentence, begins_with: str, wording: Wording) -> Request:
+        length = len(sentence.source)
+        most, least = self.lengths.limit(length), self.lengths.least(length)
+        if not begins_with and not wording.has_terms:
+            return Request(sentence.source, most, least)
+        prefix, terms = wording.prefix(begins_with), wording.terms(normalise(sentence.text))
+        room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
+        return Request(sentence.source, min(max(most, room), self.lengths.positions), least, prefix, terms)
+
+    def _find(self, requests: list[Request], wording: Wording, found: Callable[[int], None]) -> list[list[Hypothesis]]:
+        """Sentences with terms apart: their search is slower, and the others need not wait for it."""
+        s, wanted = self.search, wording.wishes.n_best
+        if s.mbr != "none":
+            wanted = s.beam if s.method == "beam" else s.candidates
+        roles = make_roles(s, wanted, wording)
+        results: list[list[Hypothesis]] = [[] for _ in requests]
+        for has_terms in (False, True):
+            group = [i for i, request in enumerate(requests) if bool(request.terms) == has_terms]
+            some = [requests[i] for i in group]
+            together = self.engine.find(some, for_requests(roles, some, wording), found) if some else []
+            for i, hypotheses in zip(group, together, strict=True):
                 results[i] = hypotheses
-            done += len(batch)
-            progress.update(done, lines=f"{done:,}")
-        return [self._finish(*parts) for parts in zip(lines, sources, results, cut, strict=True)]
+        return results
 
-    def _search(self, sources: list[list[int]], n_best: int) -> list[list[Hypothesis]]:
-        source = lay_out([[[*ids, END]] for ids in sources]).to(self.device)
-        limits = [self.lengths.limit(len(ids)) for ids in sources]
-        self.model.eval()
-        if self.search.beam == 1:
-            return greedy(self.model, source, limits, self.search.length_penalty)
-        return beam(self.model, source, limits, self.search.beam, self.search.length_penalty, n_best)
+    def _finish(
+        self, sentences: Sequence[Sentence], found: list[list[Hypothesis]], wording: Wording
+    ) -> Iterator[Translation]:
+        """Hypotheses as text, all of a chunk together."""
+        texts = iter(self.tokenizers.target.decode_all([h.tokens for hypotheses in found for h in hypotheses]))
+        pieces = wording.pieces
+        for sentence, hypotheses in zip(sentences, found, strict=True):
+            candidates = [
+                Candidate(next(texts), h.score, h.log_probability, tuple([pieces[i] for i in h.tokens]))
+                for h in hypotheses
+            ]
+            if not candidates or not math.isfinite(candidates[0].score):
+                yield Translation(sentence.text, "", "failed", ())
+                continue
+            order = list(range(len(candidates)))
+            if self.search.mbr != "none":
+                order = most_like_the_others([c.text for c in candidates], self.search.mbr)[: wording.wishes.n_best]
+                candidates = [candidates[i] for i in order]
+            best = hypotheses[order[0]]
+            others = self._alternatives(sentence, best, wording) if wording.wishes.alternatives else ()
+            status = _status(sentence, best, wording)
+            yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), None, others)
 
-    def _finish(self, line: str, source: list[int], hypotheses: list[Hypothesis], cut: bool) -> Translation:
-        if not source:
-            return Translation(line, "", "empty", ())
-        if not hypotheses or not math.isfinite(hypotheses[0].score):
-            return Translation(line, "", "failed", ())
-        target = self.tokenizers.target
-        candidates = tuple(
-            Candidate(target.decode(h.tokens), h.score, h.log_probability, tuple(target.pieces(h.tokens)))
-            for h in hypotheses
-        )
-        status = "truncated" if cut else "ok" if hypotheses[0].complete else "length"
-        return Translation(line, candidates[0].text, status, candidates)
-
-    # ---- scoring -----------------------------------------------------------------------------------------------
-
-    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> list[TargetScore]:
-        sources = self.tokenizers.source.encode([normalise(source) for source, _ in pairs])
-        targets = self.tokenizers.target.encode([normalise(target) for _, target in pairs])
-        longest = self.lengths.longest
-        status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
-        sources = [ids[:longest] for ids in sources]
-        sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-        scores = [TargetScore(math.nan, len(t) + 1, "too long") for t in targets]
-        fitting = [i for i, t in enumerate(targets) if len(t) <= longest]
-        for batch in self._batches(fitting, sizes):
-            total = self._log_probabilities([sources[i] for i in batch], [targets[i] for i in batch])
-            for i, value in zip(batch, total, strict=True):
-                known = math.isfinite(value)
-                scores[i] = TargetScore(
-                    value if known else math.nan, len(targets[i]) + 1, status[i] if known else "failed"
-                )
-        return scores
-
-    @torch.inference_mode()
-    def _log_probabilities(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
-        source = lay_out([[[*ids, END]] for ids in sources]).to(self.device)
-        target_in = lay_out([[[BEGIN, *ids]] for ids in targets]).to(self.device)
-        target_out = lay_out([[[*ids, END]] for ids in targets]).to(self.device)
-        self.model.eval()
-        log_p = self.model(source, target_in).float().log_softmax(-1)
-        right = log_p.gather(-1, target_out.tokens.unsqueeze(-1)).squeeze(-1)  # (R, T)
-        return (right * (target_out.segments != 0)).sum(-1).tolist()
-
-    def _batches(self, lines: list[int], sizes: list[int], width: int = 1) -> Iterator[list[int]]:
-        """Lines of like length together, longest first, each batch within search.tokens slots."""
-        return budget(sorted(lines, key=lambda i: -sizes[i]), lambda i: sizes[i] * width, self.search.tokens)
+    def _alternatives(
+        self, sentence: Sentence, best: Hypothesis, wording: Wording
+    ) -> tuple[tuple[tuple[str, float], ...], ...]:
+        count = wording.wishes.alternatives
+        rows = alternatives(self.model, sentence.source, best.tokens[: self.lengths.longest], count, self.device)
+        return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 
-def budget(items: Iterable[int], size: Callable[[int], int], most: int) -> Iterator[list[int]]:
-    """Cut items, largest first, into groups whose count x largest size stays within `most`."""
-    group: list[int] = []
-    for item in items:
-        if group and (len(group) + 1) * size(group[0]) > most:
-            yield group
-            group = []
-        group.append(item)
-    if group:
-        yield group
+def _status(sentence: Sentence, best: Hypothesis, wording: Wording) -> str:
+    if not sentence.whole:
+        return "truncated"
+    if not best.complete:
+        missing = wording.has_terms and wording.are_missing(normalise(sentence.text), best.tokens)
+        return "unmet" if missing else "length"
+    return "long" if sentence.long else "ok"
+
+
+def _joined(lines: Sequence[str], sentences: list[Sentence], each: list[Translation]) -> list[Translation]:
+    """One translation a line."""
+    if len(sentences) == len(lines):
+        return each
+    results = []
+    together = zip(sentences, each, strict=True)
+    for number, group in itertools.groupby(together, key=lambda pair: pair[0].line):
+        parts = list(group)
+        if len(parts) == 1:
+            results.append(parts[0][1])
+        else:
+            results.append(join(lines[number], [part for _, part in parts], [s.gap for s, _ in parts]))
+    return results

@@ -19,9 +19,19 @@ PART = ".part"  # what is being written ends so
 _OURS = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}")
 
 
-def beside(path: Path) -> Path:
-    """A new name in the same folder, for what is being written."""
-    return path.with_name(f"{path.name[:200]}.{secrets.token_hex(4)}{PART}")
+def beside(path: Path, mark: str = "") -> Path:
+    """A new name in the same folder, for what is being written; it begins with a mark of four hex digits, or none."""
+    return path.with_name(f"{path.name[:200]}.{mark}{secrets.token_hex(4 - len(mark) // 2)}{PART}")
+
+
+def parts_beside(path: Path, mark: str = "") -> list[Path]:
+    """What was being written for a file by processes that are gone, or still at it."""
+    begin = f"{path.name[:200]}."
+    return [
+        part
+        for part in path.parent.glob(f"*{PART}")
+        if part.name.startswith(begin + mark) and _OURS.fullmatch(part.name) and len(part.name) == len(begin) + 13
+    ]
 
 
 def clear_parts(folder: Path) -> None:

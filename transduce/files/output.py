@@ -11,10 +11,10 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from transduce.errors import DataError, UserError
-from transduce.files.atomic import beside, flush, write_file
+from transduce.files.atomic import beside, flush, parts_beside, write_file
 from transduce.files.manifest import MANIFEST
 
 MARK = b"transduce"  # in pages, pictures and reports that are ours; they may be made anew
@@ -80,16 +80,52 @@ def write_output(path: Path, content: bytes) -> None:
     write_file(path.resolve(), content)
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> int:
+class Kept(NamedTuple):
+    """What an interrupted run has left."""
+
+    part: Path
+    lines: int
+
+
+def find_kept(path: Path, mark: str, chunk: int) -> Kept | None:
+    """The most lines, in whole chunks, that a run of this mark has left for an output; nothing: it has not begun."""
+    path = path.resolve()
+    parts = parts_beside(path, mark)
+    if not parts and parts_beside(path):
+        raise DataError(
+            f"what is left of {path} was begun with another model, text or setting; "
+            f"give the same again, or begin anew without --resume"
+        )
+    if not parts and path.is_file() and path.stat().st_size:
+        raise DataError(f"{path} is finished, there is nothing to resume; --force translates it again")
+    kept = [Kept(part, _cut_to_whole_chunks(part, chunk)) for part in parts]
+    return max(kept, key=lambda one: one.lines, default=None)
+
+
+def _cut_to_whole_chunks(part: Path, chunk: int) -> int:
+    """Take away what follows the last whole chunk of lines; gives the number of lines that stay."""
+    lines = read = kept = size = 0
+    with open(part, "rb+") as stream:
+        for line in stream:
+            read += len(line)
+            lines += line.endswith(b"\n")
+            if lines % chunk == 0 and line.endswith(b"\n"):
+                kept, size = lines, read
+        stream.truncate(size)
+    return kept
+
+
+def write_lines(path: Path, lines: Iterable[str], mark: str = "", kept: Kept | None = None) -> int:
     """Lines as they come; gives their number. After a fault the old file is there still, and the lines so far lie
-    beside it under a name that the error tells."""
+    beside it under a name that the error tells, and that begins with `mark`. `kept`: lines that are there already."""
     if is_stream(path):
         with _stream_to(path) as stream:
             return _write(stream, lines)
     path = path.resolve()
-    part, written = beside(path), 0
+    part, written = (beside(path, mark), 0) if kept is None else kept
     try:
-        with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+        mode = "x" if kept is None else "a"
+        with open(part, mode, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
             for line in lines:
                 stream.write(line + "\n")
                 written += 1
@@ -98,11 +134,11 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
         os.replace(part, path)
         flush(path.parent)
     except BaseException as error:
-        kept = _keep_or_remove(part, written)
+        where = _keep_or_remove(part, written)
         if isinstance(error, OSError):
-            raise DataError(f"cannot write {path} after {written:,} lines: {error.strerror}{kept}") from error
-        if isinstance(error, UserError) and kept:
-            raise type(error)(f"{error}{kept}") from error
+            raise DataError(f"cannot write {path} after {written:,} lines: {error.strerror}{where}") from error
+        if isinstance(error, UserError) and where:
+            raise type(error)(f"{error}{where}") from error
         raise
     return written
 

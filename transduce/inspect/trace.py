@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from transduce.data.layout import lay_out
-from transduce.decoding.search import Beams, beam, greedy, length_penalty, log_probabilities
+from transduce.decoding.hypotheses import Beams, Penalty, Request
+from transduce.decoding.rules import never_written
+from transduce.decoding.search import Roles, search
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError
 from transduce.inspect import page, plots
@@ -174,7 +176,10 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     maps = model.model.attention(source, target_in)
     logits = model.model(source, target_in)[0]  # (T, vocabulary)
     # What search never writes is impossible, unless somebody wrote it.
-    p = (log_probabilities(logits) if target is None else logits.float().log_softmax(-1)).exp()
+    log_p = logits.float().log_softmax(-1)
+    if target is None:
+        never_written(log_p)
+    p = log_p.exp()
     written = torch.tensor([*target_ids, END], device=p.device)
     best, ids = p.topk(min(BEST, p.size(1)))
     names = [_names(model.tokenizers.target, row) for row in ids.tolist()]
@@ -213,27 +218,26 @@ def _names(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, ...]:
 
 def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], tuple[Node, ...]]:
     """The translation, and every hypothesis that was followed on the way to it, as a tree."""
-    alpha = model.search.length_penalty
+    s = model.search
+    penalty = Penalty(s.length_penalty, s.penalty == "plain")
     seen: dict[tuple[int, ...], float] = {}
 
     def watch(beams: Beams) -> None:
         for row, scores in zip(beams.tokens.tolist(), beams.scores.tolist(), strict=True):
             for tokens, total in zip(row, scores, strict=True):
                 if total > float("-inf"):
-                    seen[tuple(tokens)] = total / length_penalty(len(tokens), alpha)
+                    seen[tuple(tokens)] = penalty.score(total, len(tokens))
         for hypothesis in beams.finished[0]:
             if hypothesis.complete:  # the others ran into the limit: nobody wrote an end
                 seen[(*hypothesis.tokens, END)] = hypothesis.score
 
-    source = lay_out([[[*source_ids, END]]]).to(model.device)
-    limit = model.lengths.limit(len(source_ids))
     model.model.eval()
-    hypotheses = beam(model.model, source, [limit], model.search.beam, alpha, watch=watch)[0]
+    request = Request(source_ids, model.lengths.limit(len(source_ids)))
+    hypotheses = search(model.model, [request], Roles(s.beam, 1, penalty), model.device, watch)[0]
     if not hypotheses:
         raise DataError("there is nothing to look at: the model gives no number for this sentence")
     best = hypotheses[0]
-    if model.search.beam == 1:  # as `translate` does: greedy search stops at its first end, a beam of one looks further
-        best = greedy(model.model, source, [limit], alpha)[0][0]
+    if s.beam == 1:  # greedy search ends with its END; what would have come after it was never looked at
         seen = {tokens: score for tokens, score in seen.items() if list(tokens) == [*best.tokens, END][: len(tokens)]}
     kept = (*best.tokens, END)
     places: dict[tuple[int, ...], int] = {(): -1}

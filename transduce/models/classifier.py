@@ -26,7 +26,7 @@ class ClassifierState(NamedTuple):
 
     written: bool
 
-    def reorder(self, rows: Tensor) -> ClassifierState:
+    def reorder(self, parents: Tensor) -> ClassifierState:
         return self
 
     def keep(self, sentences: Tensor) -> ClassifierState:
@@ -35,6 +35,8 @@ class ClassifierState(NamedTuple):
 
 class Classifier(WithEncoder):
     """The left half of figure 1, pooled."""
+
+    looks_at_source = False
 
     def __init__(
         self, source: Embedding, encoder: list[EncoderLayer], encoder_norm: nn.Module, projection: Linear
@@ -48,17 +50,18 @@ class Classifier(WithEncoder):
         pooled = mean_of(memory, target_in.segments)
         return torch.where((target_in.positions == 0).unsqueeze(-1), pooled, self.end.to(pooled.dtype))
 
-    def start(self, memory: Memory) -> ClassifierState:
+    def start(self, memory: Memory, beams: int = 1) -> ClassifierState:
         return ClassifierState(written=False)
 
-    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, ClassifierState]:
+    def step(
+        self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None
+    ) -> tuple[Tensor, ClassifierState]:
         assert isinstance(state, ClassifierState)
-        rows = memory.states.size(0)
-        pooled = mean_of(memory, torch.ones(rows, 1, dtype=torch.long, device=tokens.device)).squeeze(1)
-        logits = self.projection(pooled).repeat_interleave(tokens.size(0) // rows, 0)
+        pooled = mean_of(memory, torch.ones_like(tokens[:, :1]))
+        logits = self.projection(pooled).repeat(1, tokens.size(1), 1)
         if state.written:
             logits = torch.full_like(logits, float("-inf"))
-        logits[:, END] = 0.0 if state.written else float("-inf")  # one label, then the end: whatever training thinks
+        logits[..., END] = 0.0 if state.written else float("-inf")  # one label, then the end: whatever training thinks
         return logits, ClassifierState(written=True)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
+from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, flat_rows
 from transduce.nn.attention import attend
 from transduce.nn.dropout import Dropout
 from transduce.nn.precision import Linear
@@ -35,13 +35,15 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 class RecurrentState(NamedTuple):
     """The decoder's state, a column a hypothesis."""
 
-    hidden: Tensor  # (parts, N, hypotheses, D); parts: h of a GRU, h and c of an LSTM
+    hidden: Tensor  # (parts, N, R * B, D); parts: h of a GRU, h and c of an LSTM
+    beams: int = 1
 
-    def reorder(self, rows: Tensor) -> RecurrentState:
-        return RecurrentState(self.hidden.index_select(2, rows))
+    def reorder(self, parents: Tensor) -> RecurrentState:
+        return self._replace(hidden=self.hidden.index_select(2, flat_rows(parents)))
 
     def keep(self, sentences: Tensor) -> RecurrentState:
-        return self  # nothing in it belongs to the memory
+        every = torch.arange(self.beams, device=sentences.device).expand(len(sentences), -1)
+        return self._replace(hidden=self.hidden.index_select(2, flat_rows(every, sentences)))
 
 
 class Recurrent(Seq2Seq):
@@ -66,6 +68,7 @@ class Recurrent(Seq2Seq):
         self.encoder = encoder
         self.decoder = decoder
         self.score = score
+        self.looks_at_source = score is not None
         self.projection = projection
 
     def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
@@ -78,15 +81,17 @@ class Recurrent(Seq2Seq):
         u = last.unflatten(1, (self.decoder.num_layers, -1)).transpose(2, 3).flatten(3)  # (parts, N, R, D)
         return Memory(padded, source.segments, u.permute(2, 0, 1, 3))
 
-    def start(self, memory: Memory) -> RecurrentState:
+    def start(self, memory: Memory, beams: int = 1) -> RecurrentState:
         assert memory.last is not None
-        return RecurrentState(memory.last.permute(1, 2, 0, 3).contiguous())
+        return RecurrentState(memory.last.permute(1, 2, 0, 3).repeat_interleave(beams, 2).contiguous(), beams)
 
-    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, RecurrentState]:
+    def step(
+        self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None
+    ) -> tuple[Tensor, RecurrentState]:
         assert isinstance(state, RecurrentState)
-        y = self.target(tokens.unsqueeze(1)) * self.scale  # (hypotheses, 1, D)
-        h, state = self._advance(y, memory, state, None)
-        return self.projection(h).squeeze(1), state
+        y = self.target(tokens.reshape(-1, 1)) * self.scale  # (R * B, 1, D)
+        h, state = self._advance(y, memory, state, looked)
+        return self.projection(h).view(*tokens.shape, -1), state
 
     def states(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
         memory = self.encode(source)
@@ -120,7 +125,7 @@ class Recurrent(Seq2Seq):
     def _run(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         before = tuple(state.hidden) if len(state.hidden) > 1 else state.hidden[0]
         h, after = self.decoder(x, before)
-        return h, RecurrentState(torch.stack(after if isinstance(after, tuple) else [after]))
+        return h, state._replace(hidden=torch.stack(after if isinstance(after, tuple) else [after]))
 
 
 def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Recurrent:

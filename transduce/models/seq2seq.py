@@ -2,8 +2,8 @@
 
 logits        = model(source, target_in)            teacher forcing
 memory        = model.encode(source)
-state         = model.start(memory)
-logits, state = model.step(tokens, memory, state)   one token further
+state         = model.start(memory, beams)          before the first token of R x B hypotheses
+logits, state = model.step(tokens, memory, state)   one token further: (R, B) -> (R, B, vocabulary)
 
 Teacher forcing has two halves, so that a loss may take the second a slice at a time:
 logits = model.projection(model.states(source, target_in)).
@@ -36,13 +36,19 @@ class Memory(NamedTuple):
 
 
 class State(Protocol):
-    """What a decoder carries from one step to the next, a row for each hypothesis."""
+    """What a decoder carries from one step to the next, for B hypotheses of each of R sentences."""
 
-    def reorder(self, rows: Tensor) -> State:
-        """The hypotheses of these rows, in this order."""
+    def reorder(self, parents: Tensor) -> State:
+        """(R, B): which hypothesis of its sentence each new one continues."""
 
     def keep(self, sentences: Tensor) -> State:
-        """What belongs to these rows of the memory; follows `Memory.keep`."""
+        """Only these sentences; follows `Memory.keep`."""
+
+
+def flat_rows(beams: Tensor, sentences: Tensor | None = None) -> Tensor:
+    """Hypotheses (R, B) of these sentences, or of all, as rows of a tensor in which they lie below one another."""
+    sentences = torch.arange(beams.size(0), device=beams.device) if sentences is None else sentences
+    return (sentences.unsqueeze(1) * beams.size(1) + beams).flatten()
 
 
 @dataclass
@@ -58,6 +64,7 @@ class Seq2Seq(nn.Module, ABC):
     """A model that reads one sequence and writes another."""
 
     projection: Linear  # the one route from a decoder's state to the vocabulary
+    looks_at_source: bool = True  # while it writes: by attention, whose weights can be asked for
     activation_dtype: torch.dtype | None = None  # of the residual stream while training; none: that of the weights
 
     def forward(self, source: Rows, target_in: Rows, maps: AttentionMaps | None = None) -> Tensor:
@@ -73,12 +80,17 @@ class Seq2Seq(nn.Module, ABC):
         """Read the source."""
 
     @abstractmethod
-    def start(self, memory: Memory) -> State:
-        """The state before the first token, one hypothesis a sentence."""
+    def start(self, memory: Memory, beams: int = 1) -> State:
+        """The state before the first token, so many hypotheses a sentence."""
 
     @abstractmethod
-    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Logits (hypotheses, vocabulary) after one more token of each."""
+    def step(
+        self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """Logits (R, B, vocabulary) after one more token (R, B) of each hypothesis.
+
+        Given a list `looked`, the attention over the source (R, B, S) is appended to it: of the last layer, heads
+        averaged."""
 
     @torch.no_grad()
     def attention(self, source: Rows, target_in: Rows) -> AttentionMaps:

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
+from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, flat_rows
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
@@ -56,12 +56,16 @@ class TransformerState(NamedTuple):
     past: list[KeysValues | None]
     memory: list[KeysValues]
     length: int
+    beams: int
 
-    def reorder(self, rows: Tensor) -> TransformerState:
+    def reorder(self, parents: Tensor) -> TransformerState:
+        rows = flat_rows(parents)
         return self._replace(past=[kv.select(rows) if kv else None for kv in self.past])
 
     def keep(self, sentences: Tensor) -> TransformerState:
-        return self._replace(memory=[kv.select(sentences) for kv in self.memory])
+        rows = flat_rows(torch.arange(self.beams, device=sentences.device).expand(len(sentences), -1), sentences)
+        memory = [kv.select(sentences) for kv in self.memory]
+        return self._replace(past=[kv.select(rows) if kv else None for kv in self.past], memory=memory)
 
 
 class WithEncoder(Seq2Seq):
@@ -117,18 +121,25 @@ class Transformer(WithEncoder):
             x, _ = layer(x, keys_values, mask, memory_mask, self_maps=self_maps, cross_maps=cross_maps)
         return self._leave(x)
 
-    def start(self, memory: Memory) -> TransformerState:
-        return TransformerState([None] * len(self.decoder), self._memory_keys_values(memory), length=0)
+    def start(self, memory: Memory, beams: int = 1) -> TransformerState:
+        return TransformerState([None] * len(self.decoder), self._memory_keys_values(memory), 0, beams)
 
-    def step(self, tokens: Tensor, memory: Memory, state: State) -> tuple[Tensor, TransformerState]:
+    def step(
+        self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None
+    ) -> tuple[Tensor, TransformerState]:
         assert isinstance(state, TransformerState)
-        x = self.target(tokens.unsqueeze(1), torch.full_like(tokens, state.length).unsqueeze(1))  # (hypotheses, 1, D)
+        hypotheses = tokens.reshape(-1, 1)  # (R * B, 1)
+        x = self.target(hypotheses, torch.full_like(hypotheses, state.length))
         memory_mask = AttentionMask((memory.segments != 0)[:, None, None, :])
         past: list[KeysValues | None] = []
+        maps: list[Tensor] | None = None if looked is None else []
         for layer, seen, keys_values in zip(self.decoder, state.past, state.memory, strict=True):
-            x, seen = layer(x, keys_values, None, memory_mask, seen)
+            x, seen = layer(x, keys_values, None, memory_mask, seen, cross_maps=maps)
             past.append(seen)
-        return self.projection(self._leave(x)).squeeze(1), TransformerState(past, state.memory, state.length + 1)
+        if looked is not None and maps is not None:
+            looked.append(maps[-1].mean(1))  # (R, H, B, S) -> (R, B, S)
+        logits = self.projection(self._leave(x)).view(*tokens.shape, -1)
+        return logits, state._replace(past=past, length=state.length + 1)
 
     def _memory_keys_values(self, memory: Memory) -> list[KeysValues]:
         """What each decoder layer looks at in the memory; it does not change from step to step."""

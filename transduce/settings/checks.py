@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from transduce.errors import SettingsError
 from transduce.settings.entries import entries, flat
-from transduce.settings.sections import ModelSettings, Settings
+from transduce.settings.sections import ModelSettings, SearchSettings, Settings
 from transduce.settings.task import task_of
 
 
@@ -19,7 +19,7 @@ def check(settings: Settings) -> None:
         if not entry.is_within(values[entry.name])
     ]
     wrong += [] if wrong else _impossible_model(settings)
-    wrong += [*_impossible_text(settings), *_impossible_training(settings)]
+    wrong += [*_impossible_text(settings), *_impossible_training(settings), *_impossible_search(settings.search)]
     if wrong:
         raise SettingsError("; ".join(wrong))
 
@@ -77,6 +77,26 @@ def _impossible_training(settings: Settings) -> Iterator[str]:
         yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero"
     if t.steps is None and t.epochs is None and t.minutes is None:
         yield "one of training.steps, training.epochs and training.minutes must be set"
+
+
+def _impossible_search(s: SearchSettings) -> Iterator[str]:
+    usual = SearchSettings()
+    for key in ("temperature", "top_k", "top_p", "min_p"):
+        if s.method != "sample" and getattr(s, key) != getattr(usual, key):
+            yield f"search.{key}={getattr(s, key)} needs search.method=sample: a beam draws nothing"
+    for key in ("groups", "coverage_penalty"):
+        if s.method == "sample" and getattr(s, key) != getattr(usual, key):
+            yield f"search.{key}={getattr(s, key)} needs search.method=beam: samples do not compete"
+    if s.precision.startswith("int") and s.engine != "ctranslate2":
+        yield f"search.precision={s.precision} needs search.engine=ctranslate2"
+    if s.beam % s.groups:
+        yield f"search.beam={s.beam} must be a multiple of search.groups={s.groups}"
+    if s.min_length and s.max_length is not None and s.min_length > s.max_length:
+        yield f"search.min_length={s.min_length} must not exceed search.max_length={s.max_length}"
+    if s.max_ratio is not None and s.min_ratio > s.max_ratio:
+        yield f"search.min_ratio={s.min_ratio} must not exceed search.max_ratio={s.max_ratio}"
+    if s.mbr != "none" and s.method == "beam" and s.beam < 3:
+        yield f"search.mbr={s.mbr} chooses among candidates and needs search.beam of 3 or more, or search.method=sample"
 
 
 def check_idle(settings: Settings) -> None:

@@ -176,9 +176,35 @@ class TrainingSettings:
 class SearchSettings:
     """How translations are looked for."""
 
+    method: Literal["beam", "sample"] = setting("beam", "the most probable that a beam finds; or drawn at random")
     beam: int = setting(4, "hypotheses kept side by side; 1 is greedy", least=1, most=1000)
-    length_penalty: float = setting(0.6, "alpha in ((5 + length) / 6) ** alpha", least=0, most=100)
-    extra: int = setting(50, "longest output: source tokens + this", least=0)
+    length_penalty: float = setting(0.6, "alpha of the length penalty; larger prefers longer", least=0, most=100)
+    penalty: Literal["paper", "plain"] = setting("paper", "((5 + length) / 6) ** alpha, or length ** alpha")
+    coverage_penalty: float = setting(0.0, "beta of the penalty for source words not looked at", least=0, most=100)
+    stop: Literal["exact", "usual"] = setting("exact", "when nothing open can win; or when `beam` have ended")
+    groups: int = setting(1, "of beams that are kept apart (diverse beams)", least=1)
+    diversity: float = setting(0.5, "taken from a token for each group that chose it before", least=0)
+    temperature: float = setting(1.0, "of sampling; below 1 sharper", above=0, most=100)
+    top_k: int | None = setting(None, "draw among so many most probable tokens", least=1)
+    top_p: float | None = setting(None, "draw among the fewest tokens with this share of probability", above=0, most=1)
+    min_p: float | None = setting(None, "draw among tokens with this share of the best one's", above=0, most=1)
+    seed: int = setting(1, "of sampling; a sentence draws the same in any company", least=0)
+    min_length: int = setting(0, "fewest tokens of a translation", least=0)
+    max_length: int | None = setting(None, "most tokens of a translation", least=1)
+    min_ratio: float = setting(0.0, "fewest tokens for each of the source", least=0, most=100)
+    max_ratio: float | None = setting(None, "most tokens for each of the source", above=0, most=100)
+    extra: int = setting(50, "most tokens of a translation beyond those of the source", least=0)
+    no_repeat: int = setting(0, "no sequence of so many tokens comes twice; 0: it may", least=0)
+    repetition_penalty: float = setting(1.0, "divides the hope of tokens written before", least=1, most=100)
+    mbr: Literal["none", "chrf", "bleu"] = setting("none", "take the candidate most like the others, by this measure")
+    candidates: int = setting(16, "samples that search.mbr chooses from; of a beam it takes all", least=2, most=1000)
+    engine: Literal["auto", "plain", "ctranslate2"] = setting(
+        "auto", "auto: the fast one where it knows the model; plain: the one to read; ctranslate2: an extra"
+    )
+    precision: Literal["auto", "float32", "bfloat16", "float16", "int16", "int8", "int8_float32"] = setting(
+        "auto", "auto: float32, on a GPU bfloat16; whole numbers are ctranslate2's"
+    )
+    split: bool = setting(True, "translate the sentences of a line one by one, and those too long in pieces")
     tokens: int = setting(4096, "slots of a decoding batch, beams included", least=1)
 
 

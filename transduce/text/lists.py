@@ -50,6 +50,9 @@ class ListTokenizer:
         )
         return normalise("".join(surface))
 
+    def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
+        return [self.decode(ids) for ids in texts]
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[i].replace(" ", "▁") for i in ids]
 

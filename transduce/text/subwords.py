@@ -100,6 +100,10 @@ class SubwordTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return normalise(self._processor.decode([i for i in ids if i not in (PAD, BEGIN, END)]))
 
+    def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
+        plain = [[i for i in ids if i not in (PAD, BEGIN, END)] for ids in texts]
+        return [normalise(text) for text in self._processor.decode(plain)] if plain else []
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._processor.id_to_piece(i) for i in ids]
 

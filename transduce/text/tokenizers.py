@@ -33,6 +33,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens are left out."""
 
+    def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each."""
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id as a reader would print it."""
 
@@ -65,6 +68,9 @@ class Lowercased:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids)
+
+    def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
+        return self._tokenizer.decode_all(texts)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return self._tokenizer.pieces(ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -13,7 +13,7 @@ from transduce import evaluate
 from transduce.data.batches import Batches
 from transduce.decoding.translator import Translator
 from transduce.models.seq2seq import Seq2Seq
-from transduce.settings.sections import Settings
+from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import Task, task_of
 from transduce.text.normalise import normalise
 from transduce.text.tokenizers import Tokenizers
@@ -62,11 +62,13 @@ def make_score(
     evaluate.metrics(tokenize)  # complain now, not after an hour
     if not pairs:
         return None
+    search = SearchSettings(beam=1, extra=settings.search.extra, tokens=settings.search.tokens, split=False)
+    greedily = replace(settings, search=search)
     references = [target for _, target in pairs]
     share = [source for source, _ in pairs[processes.rank :: processes.count]]
 
     def decode(model: Seq2Seq) -> list[str]:
-        translator = Translator(model, tokenizers, settings, device).with_search(beam=1)
+        translator = Translator(model, tokenizers, greedily, device)
         shares = processes.gather([translation.text for translation in translator.translate(share)])
         return [shares[i % processes.count][i // processes.count] for i in range(len(pairs))]
 

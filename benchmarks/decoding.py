@@ -1,0 +1,199 @@
+"""Decoding speed of the same weights in transduce, HF generate and CTranslate2, in one run and in turns.
+
+    python benchmarks/decoding.py MODEL SOURCE.gz [--reference REF.gz] [--lines 2000] [--beams 1 4]    a trained model
+    python benchmarks/decoding.py --random base [--sentences 1 256 4096]       random weights, all outputs equally long
+
+Writes JSON and a picture to benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import synchronize, write
+from translators import Sources, Translate, ctranslate2, hugging_face
+
+from transduce.data.lines import read_lines
+from transduce.decoding.hypotheses import Penalty, Request
+from transduce.decoding.search import Roles
+from transduce.engine.auto import make_engine
+from transduce.evaluate import bleu
+from transduce.model import Model
+from transduce.models import transformer
+from transduce.models.seq2seq import Seq2Seq
+from transduce.nn.device import prepare_device
+from transduce.settings.sections import ModelSettings, SearchSettings
+from transduce.text.normalise import normalise
+from transduce.text.special import END
+
+ALPHA = 0.6
+SIZES = {
+    "base": ModelSettings(layers=6, d_model=512, d_ff=2048, heads=8, output_bias=True),
+    "small": ModelSettings(layers=4, d_model=256, d_ff=1024, heads=4, output_bias=True),
+}
+TOKENS = 24  # of sources and of outputs, with random weights
+VOCABULARY = 16_000
+
+
+def ours(model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[[int], int]) -> Translate:
+    """transduce's engine, stopping as the others do."""
+    engine = make_engine(model, SearchSettings(precision=precision), device)
+    roles = Roles(beam, 1, Penalty(ALPHA, plain=True), exact=False)
+
+    def translate(sources: Sources) -> list[list[int]]:
+        requests = [Request(ids, most(len(ids))) for ids in sources]
+        return [hypotheses[0].tokens for hypotheses in engine.find(requests, roles, lambda _: None)]
+
+    return translate
+
+
+def peers(model: Seq2Seq, device: str, beam: int, batch: int, forced: int | None) -> dict[str, Callable[[], Translate]]:
+    """Each by name, built when it is its turn; a GPU's memory is not for all of them."""
+    exact = {"min_new_tokens": forced, "max_new_tokens": forced} if forced else {}
+    options = {"num_beams": beam, "length_penalty": ALPHA, "early_stopping": beam > 1, **exact}
+    if device == "cuda":
+        dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        found = {
+            f"HF generate {name}": lambda dtype=dtype: hugging_face(model, device, dtype, batch, **options)
+            for name, dtype in dtypes.items()
+        }
+        if beam == 1:
+            found["HF generate bfloat16, static cache"] = lambda: hugging_face(
+                model, device, torch.bfloat16, batch, static=True, **options
+            )
+        return found
+    exact = {"min_decoding_length": forced, "max_decoding_length": forced} if forced else {}
+    c_options = {"beam_size": beam, "length_penalty": ALPHA, **exact}
+    return {
+        "HF generate float32": lambda: hugging_face(model, device, torch.float32, batch, **options),
+        "CTranslate2 float32": lambda: ctranslate2(model, "float32", batch, **c_options),
+        "CTranslate2 int8": lambda: ctranslate2(model, "int8", batch, **c_options),
+    }
+
+
+def measure(systems: dict[str, Translate], sources: Sources, rounds: int) -> dict[str, dict[str, Any]]:
+    """Tokens a second of each, in turns; END counts."""
+    facts: dict[str, dict[str, Any]] = {name: {"speeds": []} for name in systems}
+    for name, translate in systems.items():
+        facts[name]["outputs"] = translate(sources)  # also compiles
+    for _ in range(rounds):
+        for name, translate in systems.items():
+            synchronize()
+            begin = time.perf_counter()
+            outputs = translate(sources)
+            synchronize()
+            seconds = time.perf_counter() - begin
+            facts[name]["speeds"].append(sum(len(tokens) + 1 for tokens in outputs) / seconds)
+    return facts
+
+
+def latencies(translate: Translate, sources: Sources) -> dict[str, float]:
+    """Milliseconds of one sentence at a time."""
+    times = []
+    for ids in sources:
+        synchronize()
+        begin = time.perf_counter()
+        translate([ids])
+        synchronize()
+        times.append(1000 * (time.perf_counter() - begin))
+    times.sort()
+    return {"p50": round(statistics.median(times), 2), "p95": round(times[int(0.95 * len(times))], 2)}
+
+
+def report(facts: dict[str, dict[str, Any]], texts: Callable[[list[int]], str], reference: list[str] | None) -> dict:
+    """Speeds with their range, the share of outputs equal to ours, BLEU."""
+    first = next(iter(facts.values()))["outputs"]
+    result = {}
+    for name, fact in facts.items():
+        speeds = [round(speed) for speed in fact["speeds"]]
+        same = sum(a == b for a, b in zip(fact["outputs"], first, strict=True)) / len(first)
+        result[name] = {"tokens_per_second": round(statistics.median(speeds)), "speeds": speeds, "same": round(same, 4)}
+        if reference is not None:
+            result[name]["BLEU"] = round(bleu([texts(tokens) for tokens in fact["outputs"]], reference), 2)
+        print(f"  {name:40} {json.dumps(result[name])}", file=sys.stderr, flush=True)
+    return result
+
+
+def trained(given: argparse.Namespace, device: str) -> dict:
+    """A trained model on real sentences."""
+    model = Model.load(given.model, device, split=False)
+    lines = list(read_lines(given.source))[: given.lines]
+    reference = None if given.reference is None else list(read_lines(given.reference))[: given.lines]
+    sources = [
+        ids[: model.lengths.longest] or [END] for ids in model.tokenizers.source.encode(list(map(normalise, lines)))
+    ]
+    precisions = ["bfloat16", "float32"] if device == "cuda" else ["float32"]
+    result = {}
+    for beam in given.beams:
+        print(f"beam {beam}", file=sys.stderr)
+        systems = {f"transduce {p}": ours(model.model, device, p, beam, model.lengths.limit) for p in precisions} | {
+            name: make() for name, make in peers(model.model, device, beam, given.batch, None).items()
+        }
+        facts = report(measure(systems, sources, given.rounds), model.tokenizers.target.decode, reference)
+        if given.latency:
+            for name, translate in systems.items():
+                facts[name]["milliseconds of one sentence"] = latencies(translate, sources[: given.latency])
+        result[f"beam {beam}"] = facts
+    return {"model": str(given.model), "lines": len(lines), "batch": given.batch, "systems": result}
+
+
+def at_random(given: argparse.Namespace, device: str) -> dict:
+    """Random weights: every source and every output has 24 tokens."""
+    torch.manual_seed(0)
+    model = transformer.build(SIZES[given.random], VOCABULARY, VOCABULARY).to(device).eval()
+    with torch.no_grad():
+        model.projection.bias.zero_()
+        model.projection.bias[END] = -1000.0  # nobody ends before the limit
+    rng = random.Random(0)
+    precision = "bfloat16" if device == "cuda" else "float32"
+    result: dict[str, dict] = {}
+    for beam in given.beams:
+        translate = ours(model, device, precision, beam, lambda _: TOKENS)
+        for count in given.sentences:
+            sources = [[rng.randrange(4, VOCABULARY) for _ in range(TOKENS - 1)] for _ in range(count)]
+            systems = {f"transduce {precision}": translate}
+            if count <= given.most_for_peers:
+                make = peers(model, device, beam, count, TOKENS)
+                systems |= {name: build() for name, build in make.items() if name in given.peers or not given.peers}
+            print(f"beam {beam}, {count} sentences", file=sys.stderr)
+            facts = report(measure(systems, sources, given.rounds), str, None)
+            result[f"beam {beam}, {count} sentences"] = facts
+    return {"size": given.random, "tokens": TOKENS, "vocabulary": VOCABULARY, "systems": result}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", type=Path)
+    parser.add_argument("source", nargs="?")
+    parser.add_argument("--reference")
+    parser.add_argument("--random", choices=SIZES)
+    parser.add_argument("--sentences", type=int, nargs="+", default=[1, 64, 256])
+    parser.add_argument("--peers", nargs="*", default=[])
+    parser.add_argument("--most-for-peers", type=int, default=8192)
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--lines", type=int, default=2000)
+    parser.add_argument("--batch", type=int, default=32, help="sentences of a peer's batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency", type=int, default=0, help="sentences that are also translated one by one")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--name", help="of the file of results")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
+    given = parser.parse_args()
+    device = prepare_device(given.device)
+    if not given.random and not (given.model and given.source):
+        parser.error("a model and a source, or --random")
+    facts = at_random(given, device) if given.random else trained(given, device)
+    write(given.output, given.name or f"decoding-{given.random or given.model.name}-{device}", facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""What people ask of a translation: terms, what stays, what is forbidden, beginnings, samples, long text, going on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import bundled_pairs
+
+import transduce
+from transduce.cli import main
+from transduce.decoding.batches import PlainEngine
+from transduce.decoding.results import Translation, join
+from transduce.decoding.sentences import sentences_of
+from transduce.decoding.wishes import Wishes, Wording
+from transduce.errors import DataError, SettingsError
+from transduce.files.atomic import parts_beside
+from transduce.files.output import find_kept, write_lines
+from transduce.model import Model
+from transduce.text.glossary import Glossary
+from transduce.text.sentences import halve, is_unspaced, split_sentences
+
+SENTENCE = "ich möchte ein bier trinken"
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Path) -> Model:
+    return transduce.load(model_folder)
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+# ---- terms ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_glossary_finds_whole_words_longest_first() -> None:
+    lines = ["# words", "bier\tale|ales", "", "ein bier\ta pint", "中国\tChina"]
+    glossary = Glossary.from_lines(lines, "words.tsv")
+    assert [entry.translations for entry in glossary.find("ein bier und noch bier, kein bierchen")] == [
+        ("a pint",),
+        ("ale", "ales"),
+    ]
+    assert [entry.source for entry in glossary.find("我在中国住")] == ["中国"]
+    for wrong in ("bier", "bier\t", "\tbeer", "bier\t | "):
+        with pytest.raises(DataError, match=r"words\.tsv, line 1: a glossary entry is a word, a tab"):
+            Glossary.from_lines([wrong], "words.tsv")
+
+
+def test_terms_are_in_every_translation(model: Model) -> None:
+    sources = [source for source, _ in bundled_pairs(40, seed=8)]
+    first = sorted({word for source in sources for word in words(source) if len(word) > 4})
+    glossary = Glossary.from_lines([f"{word}\tgarden|water" for word in first], "all")
+    for translation in model.translate(sources, glossary=glossary):
+        wanted = len(glossary.find(translation.source))
+        said = words(translation.text)
+        assert sum(word in ("garden", "water") for word in said) >= wanted, translation
+        assert translation.status in ("ok", "length")
+
+
+def test_what_is_kept_stays(model: Model) -> None:
+    text = "ich trinke the bier"  # a word that the vocabulary can write
+    found = model.translate(text, keep=r"\bthe\b")
+    assert words(found.text).count("the") >= 1
+    with pytest.raises(DataError, match="the vocabulary cannot write"):
+        model.translate("ich trinke 漢 bier", keep="漢")
+    with pytest.raises(SettingsError, match=r"--keep \( is no regular expression"):
+        model.translate(text, keep="(")
+
+
+def test_forbidden_words_do_not_come(model: Model) -> None:
+    sources = [source for source, _ in bundled_pairs(40, seed=9)]
+    said = Counter(word for t in model.translate(sources) for word in words(t.text) if len(word) > 1)
+    often = [word for word, _ in said.most_common(2)]
+    for translation in model.translate(sources, forbidden=often):
+        assert not set(often) & set(words(translation.text))
+    with pytest.raises(DataError, match="nothing to forbid"):
+        model.translate(SENTENCE, forbidden=["漢"])
+
+
+def test_every_way_to_cut_a_forbidden_word(model: Model) -> None:
+    wording = Wording(Wishes(forbidden=["the"]), model.tokenizers.target)
+    spelled = {"".join(wording.pieces[i] for i in way) for way in wording.forbidden}
+    assert spelled == {"▁the"}
+    assert len(wording.forbidden) > 1
+
+
+def test_a_translation_begins_as_asked(model: Model) -> None:
+    begins = ["we", "", "the garden"]
+    found = list(model.stream([SENTENCE] * 3, prefixes=begins))
+    assert [words(t.text)[: len(words(begin))] for t, begin in zip(found, begins, strict=True)] == [
+        words(begin) for begin in begins
+    ]
+    assert found[1].text == model.translate(SENTENCE).text
+
+
+def test_alternatives_have_probabilities(model: Model) -> None:
+    found = model.translate(SENTENCE, alternatives=3)
+    assert len(found.alternatives) == len(found.candidates[0].tokens) + 1  # END too
+    for row in found.alternatives:
+        chances = [p for _, p in row]
+        assert len(row) == 3
+        assert chances == sorted(chances, reverse=True)
+        assert sum(chances) <= 1.0001
+
+
+# ---- samples -------------------------------------------------------------------------------------------------------
+
+
+def test_samples_can_be_repeated(model: Model) -> None:
+    warm = model.with_search(method="sample", temperature=2.0)
+    one = [c.text for c in warm.translate(SENTENCE, n_best=4).candidates]
+    again = [c.text for c in warm.translate(["wir schlafen", SENTENCE], n_best=4)[1].candidates]
+    other = [c.text for c in warm.with_search(seed=2).translate(SENTENCE, n_best=4).candidates]
+    assert one == again
+    assert one != other
+    assert len(set(one)) > 1
+
+
+def test_minimum_bayes_risk_takes_what_is_most_like_the_others(model: Model) -> None:
+    from transduce.decoding.mbr import most_like_the_others
+
+    texts = ["a cat sat", "the cat sat", "the cat sat", "dogs", "the cat sat"]
+    for measure in ("chrf", "bleu"):
+        order = most_like_the_others(texts, measure)
+        assert texts[order[0]] == "the cat sat"
+        assert texts[order[-1]] == "dogs"
+        assert len(order) == 3  # each text once
+    found = model.with_search(method="sample", mbr="chrf", candidates=6).translate(SENTENCE, n_best=2)
+    assert len(found.candidates) <= 2
+    assert model.with_search(mbr="chrf", beam=4).translate(SENTENCE).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"top_k": 3}, "search.top_k=3 needs search.method=sample"),
+        ({"temperature": 0.5}, "search.temperature=0.5 needs search.method=sample"),
+        ({"method": "sample", "groups": 2}, "search.groups=2 needs search.method=beam"),
+        ({"method": "sample", "coverage_penalty": 0.1}, "search.coverage_penalty=0.1 needs search.method=beam"),
+        ({"beam": 4, "groups": 3}, "search.beam=4 must be a multiple of search.groups=3"),
+        ({"min_length": 9, "max_length": 4}, "search.min_length=9 must not exceed search.max_length=4"),
+        ({"min_ratio": 3.0, "max_ratio": 2.0}, "search.min_ratio=3.0 must not exceed search.max_ratio=2.0"),
+        ({"mbr": "chrf", "beam": 1}, "search.mbr=chrf chooses among candidates"),
+    ],
+)
+def test_combinations_without_sense_are_refused(model: Model, changes: dict, complaint: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(complaint)):
+        model.with_search(**changes)
+
+
+def test_terms_want_a_plain_beam(model: Model) -> None:
+    glossary = Glossary.from_lines(["bier\twater"], "words")
+    with pytest.raises(SettingsError, match="terms that must occur need a plain beam"):
+        model.with_search(method="sample").translate(SENTENCE, glossary=glossary)
+
+
+def test_lengths_are_kept(model: Model) -> None:
+    long = model.with_search(min_length=12).translate(SENTENCE)
+    assert len(long.candidates[0].tokens) >= 12
+    short = model.with_search(max_length=2).translate(SENTENCE)
+    assert len(short.candidates[0].tokens) <= 3
+    assert len(model.with_search(max_ratio=0.5).translate(SENTENCE).candidates[0].tokens) <= 4
+
+
+# ---- long and messy text -------------------------------------------------------------------------------------------
+
+
+def test_sentences_are_found_and_their_white_space_kept() -> None:
+    assert split_sentences("Hello there!  How are you?") == ["Hello there!  ", "How are you?"]
+    assert split_sentences("你好！今天天气怎么样？") == ["你好！", "今天天气怎么样？"]
+    assert split_sentences("Dr. Smith went home.") == ["Dr. Smith went home."]
+    assert halve("one, two three") == ("one, ", "two three")
+    assert halve("abcd") == ("ab", "cd")
+    assert is_unspaced("。")
+    assert not is_unspaced("a.")
+
+
+def test_parts_of_a_line_are_joined_with_what_was_between_them() -> None:
+    def part(text: str, status: str = "ok") -> Translation:
+        return Translation(text, text, status, ())
+
+    joined = join("x", [part("A."), part("B.", "length"), part("", "empty"), part("C.")], ["", "  ", "\t", " "])
+    assert joined.text == "A.  B. C."
+    assert joined.status == "length"
+    assert join("x", [part("你好。"), part("再见。")], ["", " "]).text == "你好。再见。"
+    assert join("x", [part("Hello."), part("Bye.")], ["", ""]).text == "Hello. Bye."
+
+
+def test_a_line_of_several_sentences(model: Model) -> None:
+    line = "ich trinke ein bier.  wir schlafen heute! "
+    model = model.with_search(min_length=3, max_length=6)
+    found = model.translate(line)
+    alone = [model.translate(text).text for text in ("ich trinke ein bier.", "wir schlafen heute!")]
+    assert found.text == "  ".join(alone)
+    assert found.source == line
+    assert [part.text for part in found.parts] == alone
+    whole = model.with_search(split=False).translate(line)
+    assert not whole.parts
+
+
+def test_what_is_too_long_is_translated_in_pieces(model: Model) -> None:
+    line = "ich trinke ein bier und " * 40
+    pieces = sentences_of([line], model.tokenizers.source, model.lengths.longest, split=True)
+    assert len(pieces) > 1
+    assert all(piece.long and piece.whole and len(piece.source) <= model.lengths.longest for piece in pieces)
+    assert " ".join(piece.text for piece in pieces).split() == line.split()
+    assert model.translate(line).status in ("long", "length")
+
+
+# ---- going on ------------------------------------------------------------------------------------------------------
+
+
+def test_the_lines_that_are_left_are_whole(tmp_path: Path) -> None:
+    output = tmp_path / "out.txt"
+    part = tmp_path / "out.txt.abcd1234.part"
+    part.write_bytes(b"one\ntwo\nthr")
+    (tmp_path / "out.txt.abcd9999.part").write_bytes(b"one\n")
+    kept = find_kept(output, "abcd", 1)
+    assert kept is not None
+    assert (kept.part, kept.lines) == (part, 2)
+    assert write_lines(output, ["three"], "abcd", kept) == 3
+    assert output.read_text() == "one\ntwo\nthree\n"
+    (tmp_path / "out.txt.abcd9999.part").unlink()
+    with pytest.raises(DataError, match="is finished, there is nothing to resume"):
+        find_kept(output, "abcd", 1)
+
+
+def test_resume_repeats_and_loses_nothing(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the byte: it goes on with a whole chunk, so that even the last digits of a score have the same company."""
+    monkeypatch.setattr(PlainEngine, "chunk", 4)
+    text, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    text.write_text("".join(f"{source}\n" for source, _ in bundled_pairs(30, seed=6)))
+    command = ["translate", str(model_folder), str(text), "--json", "-o", str(output)]
+    assert main([*command, "--resume"]) == 0  # nothing is left of an earlier run: from the beginning
+    expected = output.read_bytes()
+    # as a kill would leave it: some lines, the last one cut
+    before = set(tmp_path.iterdir())
+    broken = tmp_path / "broken.txt"
+    broken.write_bytes(text.read_bytes()[:200] + b"\xff\n")
+    output.unlink()
+    assert main(["translate", str(model_folder), str(broken), "--json", "-o", str(output)]) == 2
+    assert set(tmp_path.iterdir()) - before <= {broken, *parts_beside(output)}
+    capsys.readouterr()
+    from transduce.commands.lines import mark_of
+
+    loaded = transduce.load(model_folder)
+    mark = mark_of(model_folder, [str(text)], loaded.search, 1, None, None, 0, True, None, None)
+    for cut in (1, 1000, len(expected) - 5):
+        for left in parts_beside(output):
+            left.unlink()
+        (tmp_path / f"out.txt.{mark}0123.part").write_bytes(expected[:cut])
+        assert main([*command, "--resume"]) == 0
+        assert f"going on after {expected[:cut].count(10) // 4 * 4} lines" in capsys.readouterr().err
+        assert output.read_bytes() == expected
+        output.unlink()
+    assert main(["translate", str(model_folder), str(text), "--resume"]) == 2
+    assert "--resume goes on with a file" in capsys.readouterr().err
+
+
+def test_flags_of_the_command(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    text, glossary, begins = tmp_path / "in.txt", tmp_path / "words.tsv", tmp_path / "begins.txt"
+    text.write_text(f"{SENTENCE}\n")
+    glossary.write_text("bier\twater\n")
+    begins.write_text("we\n")
+
+    def said(*flags: str) -> str:
+        assert main(["translate", str(model_folder), str(text), *flags]) == 0
+        return capsys.readouterr().out
+
+    assert "water" in words(said("--glossary", str(glossary)))
+    assert words(said("--prefix", str(begins)))[0] == "we"
+    assert "the" not in words(said("--forbid", "the", "--forbid", "a"))
+    assert len(said("--sample", "--n-best", "3", "--search.temperature", "1.5").splitlines()) == 3
+    record = json.loads(said("--alternatives", "2", "--json"))
+    assert len(record["alternatives"][0]) == 2
+    for flags, complaint in (
+        (["--alternatives", "2"], "--alternatives needs --json"),
+        (["--engine", "fastest"], "search.engine=fastest must be one of auto, plain, ctranslate2"),
+        (["--glossary", str(tmp_path / "none")], "there is no file"),
+    ):
+        assert main(["translate", str(model_folder), str(text), *flags]) == 2
+        assert complaint in capsys.readouterr().err

@@ -1,0 +1,240 @@
+"""Engines: the fast search gives what the plain one gives, CTranslate2 too where both have the same rules."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import bundled_pairs, small_model
+
+import transduce
+from transduce.decoding.batches import PlainEngine
+from transduce.decoding.choose import Draw, Groups
+from transduce.decoding.constrain import Banks
+from transduce.decoding.hypotheses import Penalty, Request
+from transduce.decoding.rules import NoRepeat
+from transduce.decoding.search import Roles, moved_up
+from transduce.decoding.terms import Term
+from transduce.engine.auto import choose_dtype, make_engine
+from transduce.engine.ctranslate2_model import why_not
+from transduce.engine.incremental import Incremental
+from transduce.engine.weights import decoder_weights
+from transduce.errors import SettingsError
+from transduce.models.transformer import Transformer
+from transduce.settings.sections import SearchSettings
+from transduce.text.special import END
+
+WORDS = 31
+SEARCHES = {
+    "greedy": Roles(1, penalty=Penalty(0.6)),
+    "beam": Roles(4, 3, Penalty(0.6)),
+    "usual stop": Roles(3, 1, Penalty(1.0, plain=True), exact=False),
+    "coverage": Roles(3, 1, Penalty(0.6, beta=0.4)),
+    "rules": Roles(3, 2, Penalty(0.6), [NoRepeat(2)]),
+    "groups": Roles(4, 4, Penalty(0.6), choose=Groups(2, 0.7)),
+    "samples": Roles(3, 3, choose=Draw(5, 1.5, None, 0.9, None), exact=False),
+    "terms": Roles(4, 1, Penalty(0.6), choose=Banks(torch.ones(WORDS, dtype=torch.bool))),
+}
+MODELS = [
+    {},
+    {"norm": "before"},
+    {"norm": "after", "final_norm": True, "positions": "learned", "activation": "gelu", "embedding_norm": True},
+    {"score": "dot", "attention_bias": False, "scale": "projection"},
+]
+
+
+def requests(terms: bool = False) -> list[Request]:
+    rng = random.Random(1)
+    asked = [Term(((7, 8),), False)] if terms else []
+    return [Request([rng.randrange(4, 29) for _ in range(rng.randrange(1, 12))], 12, terms=asked) for _ in range(17)]
+
+
+def lively(model: Transformer) -> Transformer:
+    """With steep logits and a liking for END, so that sentences end at different lengths."""
+    with torch.no_grad():
+        model.projection.weight *= 2
+        if model.projection.bias is not None:
+            model.projection.bias[END] = 1.0
+    return model
+
+
+def fast(model: Transformer) -> Incremental:
+    weights = decoder_weights(model, torch.float32)
+    assert weights is not None
+    return Incremental(model, weights).eval()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_the_fast_model_is_searched_as_the_plain_one(name: str, options: dict) -> None:
+    model = lively(small_model(2, output_bias=True, **options))
+    roles = SEARCHES[name]._replace(slots=60)  # several batches
+    plain, quick = (
+        PlainEngine(m, "cpu").find(requests(name == "terms"), roles, lambda _: None) for m in (model, fast(model))
+    )
+    for one, two in zip(plain, quick, strict=True):
+        assert [h.tokens for h in one] == [h.tokens for h in two]
+        assert [h.score for h in one] == pytest.approx([h.score for h in two], abs=1e-4)
+
+
+def test_caches_grow() -> None:
+    model = small_model(0, output_bias=True)
+    with torch.no_grad():
+        model.projection.bias[END] = -90.0
+    long = [Request([5, 6], 70), Request([7, 8, 9], 50)]
+    for size in (1, 3):
+        plain, quick = (
+            PlainEngine(m, "cpu").find(long, Roles(size), lambda _: None)[0][0].tokens for m in (model, fast(model))
+        )
+        assert plain == quick
+        assert len(plain) == 70
+
+
+def test_what_is_not_known_is_searched_plainly() -> None:
+    for options in ({"score": "additive"}, {"score": "bilinear"}):
+        model = small_model(1, **options)
+        assert decoder_weights(model, torch.float32) is None
+        engine = make_engine(model, SearchSettings(), "cpu")
+        assert isinstance(engine, PlainEngine)
+        assert "no fast way" in engine.name
+
+
+def test_a_new_part_of_a_layer_keeps_it_plain() -> None:
+    class Other(torch.nn.LayerNorm):
+        pass
+
+    model = small_model(1)
+    model.decoder[1].self_residual.norm.__class__ = Other
+    assert decoder_weights(model, torch.float32) is None
+
+
+def test_rows_that_move_up() -> None:
+    assert moved_up([0, 1, 2]) == [0, 1, 2]
+    assert moved_up([1, 4, 5]) == [4, 1, 5]
+    assert sorted(moved_up([2, 3, 7, 9, 11])) == [2, 3, 7, 9, 11]
+
+
+def test_precision_is_chosen_and_refused() -> None:
+    assert choose_dtype("auto", "cpu") == torch.float32
+    assert choose_dtype("bfloat16", "cpu") == torch.bfloat16
+    with pytest.raises(SettingsError, match="float16 is slow on cpu"):
+        choose_dtype("float16", "cpu")
+    with pytest.raises(SettingsError, match="needs search.engine=auto; plain is float32"):
+        make_engine(small_model(), SearchSettings(engine="plain", precision="bfloat16"), "cpu")
+
+
+def test_bfloat16_is_near(model_folder: Path) -> None:
+    sources = [source for source, _ in bundled_pairs(40, seed=5)]
+    exact, near = (
+        transduce.load(model_folder, precision=precision).translate(sources) for precision in ("float32", "bfloat16")
+    )
+    assert sum(a.text == b.text for a, b in zip(exact, near, strict=True)) >= 20
+    assert [a.score for a in exact] == pytest.approx([b.score for b in near], abs=1.0)
+
+
+# ---- a recorded search, through Triton's interpreter ---------------------------------------------------------------
+
+RECORDED = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+from conftest import small_model
+from test_engine import fast, lively, requests
+from transduce.decoding.batches import PlainEngine
+from transduce.decoding.hypotheses import Penalty
+from transduce.decoding.search import Roles
+from transduce.engine import refill
+
+refill.SIZES = (4,)  # fewer places than sentences: some wait
+model = lively(small_model(1, output_bias={biased}, norm={norm!r}))
+some = [request._replace(source=request.source[:5], most=4) for request in requests()[:5]]
+roles = Roles({size}, {n_best}, Penalty(0.6, plain={plain}), exact={exact})
+found = refill.RefillEngine(fast(model), "cpu").find(some, roles, lambda _: None)
+expected = PlainEngine(model, "cpu").find(some, roles, lambda _: None)
+for one, two in zip(found, expected, strict=True):
+    assert [(h.tokens, h.complete) for h in one] == [(h.tokens, h.complete) for h in two], (one, two)
+    assert all(abs(a.score - b.score) < 1e-4 for a, b in zip(one, two, strict=True))
+assert not {biased} or any(h.complete for hypotheses in found for h in hypotheses)
+print("equal")
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "n_best", "norm", "plain", "exact", "biased"),
+    [(1, 1, "after", False, True, True), (2, 2, "before", False, True, False), (3, 1, "after", True, False, True)],
+)
+def test_a_recorded_search_is_the_plain_one(
+    size: int, n_best: int, norm: str, plain: bool, exact: bool, biased: bool
+) -> None:
+    pytest.importorskip("triton", reason="kernels are tried where Triton is installed")
+    tests = Path(__file__).parent
+    program = RECORDED.format(
+        tests=str(tests), size=size, n_best=n_best, norm=norm, plain=plain, exact=exact, biased=biased
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(tests.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.strip() == "equal", done.stderr[-3000:]
+
+
+# ---- CTranslate2 ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(model_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the model, beside which something may be kept."""
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is compared where it is installed")
+    for file in model_folder.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "changes", [{"beam": 1}, {"beam": 4}, {"beam": 4, "no_repeat": 2}, {"beam": 3, "min_length": 4}]
+)
+def test_ctranslate2_finds_the_same(folder: Path, changes: dict) -> None:
+    sources = [source for source, _ in bundled_pairs(60, seed=7)]
+    ours = transduce.load(folder, stop="usual", **changes).translate(sources, forbidden=["the"])
+    theirs = transduce.load(folder, engine="ctranslate2", **changes)
+    found = theirs.translate(sources, forbidden=["the"])
+    assert sum(a.text == b.text for a, b in zip(ours, found, strict=True)) >= 55  # ties, and the last digits
+    assert not any("the" in f" {t.text} ".split() for t in found)
+    kept = list(folder.glob("ctranslate2-*"))
+    assert len(kept) == 1
+    transduce.load(folder, engine="ctranslate2")
+    assert list(folder.glob("ctranslate2-*")) == kept  # not converted again
+    assert "ctranslate2 (float32) on cpu" in theirs.engine.name
+
+
+def test_ctranslate2_takes_a_prefix_and_whole_numbers(folder: Path) -> None:
+    model = transduce.load(folder, engine="ctranslate2", precision="int8", beam=2)
+    (found,) = model.stream(["ich trinke ein bier"], prefixes=["we are"])
+    assert found.text.startswith("we are")
+
+
+def test_what_ctranslate2_has_not_is_refused(folder: Path) -> None:
+    model = transduce.load(folder, engine="ctranslate2")
+    for changes, complaint in (
+        ({"method": "sample"}, "has greedy and beam search only"),
+        ({"coverage_penalty": 0.3}, "has another coverage penalty"),
+        ({"repetition_penalty": 1.3}, "has another repetition penalty"),
+    ):
+        with pytest.raises(SettingsError, match=complaint):
+            model.with_search(**changes).translate("ich trinke")
+    with pytest.raises(SettingsError, match="search.precision=bfloat16 is not for ctranslate2"):
+        transduce.load(folder, engine="ctranslate2", precision="bfloat16")
+    with pytest.raises(SettingsError, match="search.precision=int8 needs search.engine=ctranslate2"):
+        transduce.load(folder, precision="int8")
+
+
+def test_models_that_ctranslate2_cannot_take() -> None:
+    assert "share the model's width" in (why_not(small_model()) or "")
+    assert "scaled dot" in (why_not(small_model(score="dot", d_k=None, d_v=None)) or "")
+    assert "final norm" in (why_not(small_model(final_norm=True, d_k=None, d_v=None)) or "")
+    assert "epsilon" in (why_not(small_model(eps=1e-3, d_k=None, d_v=None)) or "")
+    assert why_not(small_model(d_k=None, d_v=None)) is None

@@ -1,0 +1,21 @@
+"""Minimum Bayes risk: of many candidates the one that is most like all the others (Eikema and Aziz 2020).
+
+The most probable target can be an odd one. If candidates are drawn from the model, each of them stands for a
+translation that the model thinks possible, and the mean similarity to them is the expected score of a choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from transduce import evaluate
+
+
+def most_like_the_others(texts: Sequence[str], measure: str) -> list[int]:
+    """Places of candidates by their mean similarity to all, best first, each text once."""
+    counts = Counter(texts)
+    similarity = evaluate.sentence_measure(measure)
+    utility = {text: sum(count * similarity(text, other) for other, count in counts.items()) for text in counts}
+    first = {text: place for place, text in reversed(list(enumerate(texts)))}
+    return [first[text] for text in sorted(utility, key=lambda text: (-utility[text], first[text]))]

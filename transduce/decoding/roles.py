@@ -1,0 +1,60 @@
+"""From search settings to the roles of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transduce.decoding.choose import Best, Chooser, Draw, Groups
+from transduce.decoding.constrain import Banks
+from transduce.decoding.hypotheses import Penalty, Request
+from transduce.decoding.rules import (
+    Forbid,
+    NoRepeat,
+    RepetitionPenalty,
+    Rule,
+    at_least,
+    begin_with_prefix,
+    within_vocabulary,
+)
+from transduce.decoding.search import Roles
+from transduce.decoding.wishes import Wording
+from transduce.errors import SettingsError
+from transduce.settings.sections import SearchSettings
+
+
+def make_roles(s: SearchSettings, n_best: int, wording: Wording) -> Roles:
+    """The search that settings ask for, whatever the sentences."""
+    penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty)
+    if s.method == "sample":
+        draw = Draw(s.seed, s.temperature, s.top_k, s.top_p, s.min_p)
+        return Roles(n_best, n_best, penalty, _rules(s, wording), draw, exact=False, slots=s.tokens)
+    choose: Chooser = Best() if s.groups == 1 else Groups(s.groups, s.diversity)
+    return Roles(s.beam, n_best, penalty, _rules(s, wording), choose, s.stop == "exact", s.tokens)
+
+
+def _rules(s: SearchSettings, wording: Wording) -> list[Rule]:
+    rules: list[Rule] = []
+    if s.repetition_penalty != 1:
+        rules.append(RepetitionPenalty(s.repetition_penalty))
+    if s.no_repeat:
+        rules.append(NoRepeat(s.no_repeat))
+    if wording.wishes.forbidden:
+        rules.append(Forbid(wording.forbidden))
+    return rules
+
+
+def for_requests(roles: Roles, requests: Sequence[Request], wording: Wording) -> Roles:
+    """The same search, with what some of these sentences need."""
+    rules = list(roles.rules)
+    if any(request.vocabulary is not None for request in requests):
+        rules.append(within_vocabulary)
+    if any(request.least for request in requests):
+        rules.append(at_least)
+    if any(request.prefix for request in requests):
+        rules.append(begin_with_prefix)
+    choose = roles.choose
+    if any(request.terms for request in requests):
+        if not isinstance(choose, Best):
+            raise SettingsError("terms that must occur need a plain beam: no search.groups, no search.method=sample")
+        choose = Banks(wording.word_start)
+    return roles._replace(rules=rules, choose=choose)

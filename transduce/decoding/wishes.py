@@ -1,0 +1,116 @@
+"""What a caller asks of translations, in text, and the same in tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.terms import Progress, Term
+from transduce.errors import DataError, SettingsError
+from transduce.text.glossary import Glossary
+from transduce.text.normalise import normalise
+from transduce.text.sentences import is_unspaced
+from transduce.text.special import END, SPECIAL, UNKNOWN
+from transduce.text.tokenizers import Tokenizer
+
+SPACE = "▁"  # how tokenizers print the space before a word
+MOST_WAYS = 200  # in which a forbidden word may be cut into tokens
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Beyond the search settings, for all lines of a call."""
+
+    n_best: int = 1
+    glossary: Glossary | None = None  # words that must be translated so
+    keep: str | None = None  # a regular expression: what it matches is taken over unchanged
+    forbidden: Sequence[str] = ()  # words that must not be written
+    alignments: bool = False  # which target word comes from which source word
+    alternatives: int = 0  # so many other tokens at each place, with their probabilities
+
+
+class Wording:
+    """Wishes in the tokens of a target vocabulary."""
+
+    def __init__(self, wishes: Wishes, tokenizer: Tokenizer) -> None:
+        self.wishes = wishes
+        self.tokenizer = tokenizer
+        try:
+            self._keep = None if wishes.keep is None else re.compile(wishes.keep)
+        except re.error as error:
+            raise SettingsError(f"--keep {wishes.keep} is no regular expression: {error}") from error
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether there may be something that must be written."""
+        return self._keep is not None or self.wishes.glossary is not None
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        return self.tokenizer.pieces(range(self.tokenizer.size))
+
+    @cached_property
+    def word_start(self) -> Tensor:
+        """(V,) what may follow a whole word: a token that begins another, a punctuation mark, the end."""
+        starts = [not piece[:1].isalnum() for piece in self.pieces]
+        starts[END] = True
+        return torch.tensor(starts)
+
+    @cached_property
+    def forbidden(self) -> list[list[int]]:
+        """Every way to cut a forbidden word into tokens, at a sentence's begin and within it."""
+        ids = {piece: i for i, piece in enumerate(self.pieces) if i >= len(SPECIAL)}
+        longest = max(map(len, ids))
+        found = []
+        for word in map(normalise, self.wishes.forbidden):
+            spelled = {form.replace(" ", SPACE) for form in (f" {word}", word if is_unspaced(word) else f" {word}")}
+            ways = [way for form in spelled for way in _ways(form, ids, longest)][:MOST_WAYS]
+            if not ways:
+                raise DataError(f"the vocabulary cannot write {word!r}, so there is nothing to forbid")
+            found += ways
+        return found
+
+    def prefix(self, text: str) -> list[int]:
+        """The tokens that a translation is to begin with."""
+        return self.tokenizer.encode([normalise(text)])[0] if text.strip() else []
+
+    def terms(self, source: str) -> list[Term]:
+        """What must be written for this source: its glossary entries, and what is to be taken over unchanged."""
+        kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(source) if match.group()]
+        wanted: list[tuple[str, ...]] = [(text,) for text in kept]
+        if self.wishes.glossary is not None:
+            rest = source if self._keep is None else self._keep.sub(" ", source)
+            wanted += [entry.translations for entry in self.wishes.glossary.find(rest)]
+        return [self._term(forms) for forms in wanted]
+
+    def are_missing(self, source: str, tokens: Sequence[int]) -> bool:
+        """Whether a translation does not have all that must be written for this source."""
+        terms, progress = self.terms(source), Progress()
+        for token in tokens:
+            progress = progress.advance(token, terms)
+        return progress.remaining(terms) > 0
+
+    def _term(self, forms: tuple[str, ...]) -> Term:
+        alternatives = []
+        for form, ids in zip(forms, self.tokenizer.encode(forms), strict=True):
+            if UNKNOWN in ids or not ids:
+                raise DataError(f"the vocabulary cannot write {form!r}; leave it out of the glossary")
+            alone = self.tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
+            alternatives.append(tuple(ids[1:] if alone else ids))
+        return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms)))
+
+
+def _ways(text: str, ids: dict[str, int], longest: int) -> list[list[int]]:
+    """All ways to cut a text into pieces, few pieces first."""
+    ways: list[list[list[int]]] = [[[]], *([] for _ in text)]
+    for end in range(1, len(text) + 1):
+        for begin in range(max(0, end - longest), end):
+            if text[begin:end] in ids:
+                ways[end] += [[*way, ids[text[begin:end]]] for way in ways[begin]]
+        ways[end] = sorted(ways[end], key=len)[:MOST_WAYS]
+    return ways[-1]

@@ -1,0 +1,1 @@
+"""The fast twin of the plain search: the same answers, sooner."""

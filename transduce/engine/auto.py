@@ -1,0 +1,75 @@
+"""Which engine searches: the fastest that knows the model and the search, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from transduce.decoding.batches import Engine, PlainEngine
+from transduce.decoding.choose import Best
+from transduce.decoding.hypotheses import Hypothesis, Request
+from transduce.decoding.search import Roles
+from transduce.engine.ctranslate2_engine import CTranslate2Engine
+from transduce.engine.incremental import Incremental
+from transduce.engine.weights import cast_copy, decoder_weights
+from transduce.errors import SettingsError
+from transduce.fast import kernels
+from transduce.fast.modules import make_fast
+from transduce.models.seq2seq import Seq2Seq
+from transduce.models.transformer import Transformer
+from transduce.settings.sections import SearchSettings
+
+MOST_BEAMS = 16  # that the recorded search follows
+
+
+def make_engine(model: Seq2Seq, search: SearchSettings, device: str, folder: Path | None = None) -> Engine:
+    """The engine that settings ask for; `folder`: where the model comes from."""
+    if search.engine == "ctranslate2":
+        return CTranslate2Engine(model, search.precision, device, folder)
+    dtype = choose_dtype(search.precision, device)
+    if search.engine == "plain":
+        if dtype != torch.float32:
+            raise SettingsError(f"search.precision={search.precision} needs search.engine=auto; plain is float32")
+        return PlainEngine(model, device)
+    weights = decoder_weights(model, dtype)
+    if weights is None:
+        return PlainEngine(model, device, "plain (no fast way for this model),")
+    copy = cast_copy(model, dtype)
+    assert isinstance(copy, Transformer)
+    if device == "cuda" and dtype == torch.bfloat16 and kernels.HAS_TRITON:
+        make_fast(copy.encoder)
+    incremental = Incremental(copy, weights).eval()
+    name = f"fast ({str(dtype).removeprefix('torch.')})"
+    if device == "cuda" and kernels.HAS_TRITON:
+        return GpuEngine(incremental, device, name)
+    return PlainEngine(incremental, device, name)
+
+
+def choose_dtype(precision: str, device: str) -> torch.dtype:
+    """`auto` is float32, and on a GPU bfloat16 where it has that."""
+    if precision == "auto":
+        return torch.bfloat16 if device == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    if precision == "float16" and device != "cuda":
+        raise SettingsError(f"search.precision=float16 is slow on {device}; take float32, or bfloat16")
+    return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
+
+
+class GpuEngine:
+    """Greedy and beam search by recorded steps; any other search by steps that are only fast."""
+
+    chunk = 65536
+
+    def __init__(self, model: Incremental, device: str, name: str) -> None:
+        from transduce.engine.refill import RefillEngine  # noqa: PLC0415  (needs Triton)
+
+        self.name = f"{name} on {device}"
+        self._recorded = RefillEngine(model, device)
+        self._stepwise = PlainEngine(model, device, name)
+
+    def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
+        simple = isinstance(roles.choose, Best) and not roles.rules and not roles.penalty.beta
+        # Greedy search goes step by step: as a recording it gave wrong tokens on a GPU, and is not mended for sure.
+        engine = self._recorded if simple and 1 < roles.size <= MOST_BEAMS else self._stepwise
+        return engine.find(requests, roles, found)

@@ -1,0 +1,124 @@
+"""CTranslate2 as an engine: the model is converted once, kept beside its folder, and asked with the same options.
+
+It stops a sentence when as many hypotheses have ended as are followed (search.stop=usual). Its candidates are then
+scored and ranked as ours are, so every length penalty is available.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transduce.decoding.batches import batches
+from transduce.decoding.choose import Best
+from transduce.decoding.hypotheses import Hypothesis, Request, ranked
+from transduce.decoding.rules import Forbid, NoRepeat, RepetitionPenalty, at_least, begin_with_prefix
+from transduce.decoding.search import Roles
+from transduce.engine.ctranslate2_model import convert, library, token_name, why_not
+from transduce.errors import SettingsError
+from transduce.models.seq2seq import Seq2Seq
+from transduce.models.transformer import Transformer
+from transduce.text.special import BEGIN, END, PAD
+
+FOLDER = "ctranslate2"  # in a model folder
+
+
+class CTranslate2Engine:
+    """Greedy and beam search on a CPU, in float32 or in whole numbers."""
+
+    chunk = 4096
+
+    def __init__(self, model: Seq2Seq, precision: str, device: str, folder: Path | None) -> None:
+        if device != "cpu":
+            raise SettingsError(f"search.engine=ctranslate2 computes on the CPU here, not on {device}: --device cpu")
+        if reason := why_not(model):
+            raise SettingsError(f"search.engine=ctranslate2 cannot take this model: {reason}")
+        assert isinstance(model, Transformer)
+        precision = "float32" if precision == "auto" else precision
+        if precision in ("bfloat16", "float16"):
+            raise SettingsError(f"search.precision={precision} is not for ctranslate2 on a CPU; take float32 or int8")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        path = _converted(model, folder)
+        self._translator = library().Translator(str(path), compute_type=precision, inter_threads=cores, intra_threads=1)
+        self.name = f"ctranslate2 ({precision}) on {device}"
+
+    def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
+        options = _options(roles)
+        results: list[list[Hypothesis]] = [[] for _ in requests]
+        sizes = [len(request.source) + 1 for request in requests]
+        for batch in batches(range(len(requests)), sizes, roles.slots, roles.size):
+            some = [requests[i] for i in batch]
+            answers = self._translator.translate_batch(
+                [[*map(token_name, request.source), token_name(END)] for request in some],
+                [[*map(token_name, request.prefix)] for request in some],
+                max_decoding_length=max(request.most for request in some),
+                min_decoding_length=max(request.least for request in some),
+                max_batch_size=max(1, len(some) // 2),
+                **options,
+            )
+            for i, request, answer in zip(batch, some, answers, strict=True):
+                results[i] = _hypotheses(answer, request, roles)
+            found(len(batch))
+        return results
+
+
+def _options(roles: Roles) -> dict[str, Any]:
+    """The same search in CTranslate2's words; what it does not have is refused."""
+    if not isinstance(roles.choose, Best):
+        raise SettingsError("search.engine=ctranslate2 has greedy and beam search only: take search.engine=auto")
+    if roles.penalty.beta:
+        raise SettingsError("search.engine=ctranslate2 has another coverage penalty: take search.engine=auto")
+    options: dict[str, Any] = {"suppress_sequences": [[token_name(PAD)], [token_name(BEGIN)]]}
+    for rule in roles.rules:
+        if isinstance(rule, NoRepeat):
+            options["no_repeat_ngram_size"] = rule.n
+        elif isinstance(rule, Forbid):
+            options["suppress_sequences"] += [[*map(token_name, s.tolist())] for s in rule.sequences]
+        elif isinstance(rule, RepetitionPenalty):
+            raise SettingsError("search.engine=ctranslate2 has another repetition penalty: take search.engine=auto")
+        elif rule not in (at_least, begin_with_prefix):
+            raise SettingsError("search.engine=ctranslate2 cannot search like this: take search.engine=auto")
+    return {
+        **options,
+        "beam_size": roles.size,
+        "num_hypotheses": roles.size,
+        "length_penalty": 0,
+        "return_scores": True,
+        "disable_unk": True,
+        "max_input_length": 0,
+        "batch_type": "examples",
+    }
+
+
+def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]:
+    """Scored as ours are: CTranslate2 gives log-probabilities when it is asked for no penalty."""
+    found = []
+    for names, total in zip(answer.hypotheses, answer.scores, strict=True):
+        tokens = [int(name) for name in names]
+        complete = len(tokens) < request.most
+        score = roles.penalty.score(total, len(tokens) + complete)
+        found.append(Hypothesis(tokens, score, total, complete))
+    return ranked(found)[: roles.n_best]
+
+
+def _converted(model: Transformer, folder: Path | None) -> Path:
+    """The model as CTranslate2 reads it: beside its folder, if that can be written, and made anew if it has changed."""
+    stamp = hashlib.sha256()
+    for weight in model.parameters():
+        stamp.update(weight.detach().float().numpy().tobytes())
+    name = f"{FOLDER}-{stamp.hexdigest()[:16]}"
+    if folder is not None and (folder / name).is_dir():
+        return folder / name
+    where = folder if folder is not None and os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+    part = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=where))
+    convert(model, part)
+    if where != folder:
+        return part
+    for old in where.glob(f"{FOLDER}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    return part.rename(where / name)

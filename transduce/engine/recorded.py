@@ -1,0 +1,216 @@
+"""A search of a fixed number of sentences side by side, whose steps are recorded once as a CUDA graph and then played.
+
+Everything has its place in memory and keeps it: caches of fixed capacity, and the tables of `Slots`. Each sentence is
+at its own step, so that one that is done can leave and another take its place while the rest go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.decoding.hypotheses import IMPOSSIBLE, Penalty
+from transduce.engine.incremental import Incremental
+from transduce.engine.weights import Heads, Layer, Norm
+from transduce.fast.kernels.choose import Slots, choose
+from transduce.fast.kernels.decode_attention import add_norm, embed, look_at_memory, look_back, put_memory
+from transduce.nn.positions import LearnedPositions
+from transduce.nn.precision import Affine
+from transduce.nn.rows import Rows
+from transduce.text.special import BEGIN
+
+REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
+ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too; more are worth the launches
+
+
+class Shape(NamedTuple):
+    """What a recording is made for."""
+
+    sentences: int  # R
+    beams: int  # B
+    steps: int  # T, capacity for targets
+    sources: int  # S, capacity for sources
+    wanted: int  # hypotheses a sentence
+    penalty: Penalty
+    exact: bool
+
+
+class Arrivals(NamedTuple):
+    """Sentences that begin, and where they are put."""
+
+    tokens: Tensor  # (n, S) with END, then anything
+    source: Tensor  # (n,) int32, their lengths
+    most: Tensor  # (n,) int32, their limits
+    places: Tensor  # (n,) int32
+
+
+class RecordedSearch:
+    """R sentences that are searched side by side."""
+
+    def __init__(self, model: Incremental, shape: Shape, device: str) -> None:
+        self.model = model
+        self.weights = model.weights
+        self.shape = shape
+        self.device = device
+        self.slots = _empty_slots(shape, device)
+        self.past = self._caches(self.weights.self_heads, shape.steps * shape.beams)
+        self.memory = self._caches(self.weights.cross_heads, shape.sources)
+        self._step = self._recorded(self._run)
+        self._arrivals: dict[int, tuple[Arrivals, Callable[[], None]]] = {}
+
+    def step(self) -> None:
+        """All sentences that are active, one token further."""
+        self._step()
+
+    def put(self, new: Arrivals) -> None:
+        """New sentences into their places. They are put by a recording if one fits, the last of them several times if
+        need be: it comes to the same."""
+        arriving = len(new.tokens)
+        count = next((size for size in ARRIVING if arriving <= size), None)
+        if self.device != "cuda" or count is None or 8 < 2 * arriving < count:
+            self._arrive(new)
+            return
+        if count not in self._arrivals:
+            tokens = torch.zeros(count, self.shape.sources, dtype=new.tokens.dtype, device=self.device)
+            own = Arrivals(tokens, *(torch.zeros(count, dtype=torch.int32, device=self.device) for _ in range(3)))
+            own.source.fill_(1)
+            _fill(own, new)
+            self._arrivals[count] = (own, self._recorded(lambda: self._arrive(own)))
+        own, arrive = self._arrivals[count]
+        _fill(own, new)
+        arrive()
+
+    # ---- what is recorded --------------------------------------------------------------------------------------
+
+    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work, played from a recording; itself, where nothing can be recorded."""
+        if self.device != "cuda":
+            return work
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(REHEARSALS):
+                work()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        return graph.replay
+
+    def _arrive(self, new: Arrivals) -> None:
+        """Encode, project what the decoder looks at, and begin."""
+        slots, places = self.slots, new.places.long()
+        at = torch.arange(new.tokens.size(1), device=self.device).expand_as(new.tokens)
+        segments = (at < new.source.unsqueeze(1)).long()
+        states = self.model.encode(Rows(new.tokens.long() * segments, segments, at * segments)).states
+        for layer, (keys, values) in zip(self.weights.layers, self.memory, strict=True):
+            put_memory(F.linear(states, *layer.cross_keys_values), keys, values, new.places, new.source)
+        first = slots.scores[:1].clone().fill_(IMPOSSIBLE).index_fill_(1, places.new_zeros(1), 0.0)  # only one begins
+        count = len(places)
+        slots.scores.index_copy_(0, places, first.expand(count, -1))
+        slots.finished.index_fill_(0, places, IMPOSSIBLE)
+        slots.tokens.index_fill_(0, places, BEGIN)
+        for table, value in ((slots.ended, 0), (slots.length, 0), (slots.active, 1)):
+            table.index_fill_(0, places, value)
+        slots.most.index_copy_(0, places, new.most)
+        slots.source.index_copy_(0, places, new.source)
+
+    def _run(self) -> None:
+        """One step."""
+        w, penalty = self.weights, self.shape.penalty
+        x = self._embedded()
+        h = w.layers[0].self_norm(x) if w.norm_before else x
+        for i, layer in enumerate(w.layers):
+            after = w.layers[i + 1].self_norm if i + 1 < len(w.layers) else w.final_norm
+            x, h = self._layer(i, layer, x, h, after if w.norm_before else layer.norm)
+        if not w.norm_before and w.final_norm is not None:
+            h = w.final_norm(h)
+        logits = _project(h * w.projection_scale if w.projection_scale != 1 else h, w.projection.weight)
+        choose(logits, w.projection.bias, self.slots, penalty.alpha, penalty.plain, self.shape.exact)
+
+    def _embedded(self) -> Tensor:
+        """The last token of every hypothesis as a vector (R * B, D)."""
+        w, slots, embedding = self.weights, self.slots, self.weights.embedding
+        positions = embedding.positions
+        table = positions.table.weight if isinstance(positions, LearnedPositions) else positions.table
+        assert isinstance(table, Tensor)
+        x = embed(slots.tokens, slots.length, embedding.tokens.weight, table, embedding.scale, w.dtype)
+        return x if isinstance(embedding.norm, nn.Identity) else embedding.norm(x)
+
+    def _layer(self, i: int, layer: Layer, x: Tensor, h: Tensor, after: Norm | None) -> tuple[Tensor, Tensor]:
+        """x (R * B, D) and what the layer reads of it, h, through the layer; `after`: the norm behind it."""
+        w, slots, before = self.weights, self.slots, self.weights.norm_before
+        qkv = F.linear(h, *layer.self_qkv)
+        read = look_back(qkv, *self.past[i], slots.ancestors, slots.length, slots.active, w.self_heads.scale)
+        x, h = _leave(x, F.linear(read, *layer.self_output), layer.cross_norm if before else layer.self_norm, before)
+
+        q = F.linear(h, *layer.cross_query)
+        read = look_at_memory(q, *self.memory[i], slots.source, slots.active, self.shape.beams, w.cross_heads.scale)
+        x, h = _leave(x, F.linear(read, *layer.cross_output), layer.norm if before else layer.cross_norm, before)
+
+        h = _inner(h, layer.inner, w.activation)
+        return _leave(x, F.linear(h, *layer.outer), after, before)
+
+    def _caches(self, heads: Heads, slots: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of each layer."""
+        shape, dtype = (self.shape.sentences, heads.heads, slots), self.weights.dtype
+
+        def empty(width: int) -> Tensor:
+            return torch.zeros(*shape, width, dtype=dtype, device=self.device)
+
+        return [(empty(heads.d_k), empty(heads.d_v)) for _ in self.weights.layers]
+
+
+def _fill(own: Arrivals, new: Arrivals) -> None:
+    """New sentences into the places that a recording reads, the last one repeated."""
+    for to, given in zip(own, new, strict=True):
+        to[: len(given), ...][(..., slice(0, given.size(1))) if given.dim() == 2 else ...] = given
+        to[len(given) :] = to[len(given) - 1]
+
+
+def _leave(x: Tensor, written: Tensor, norm: Norm | None, before: bool) -> tuple[Tensor, Tensor]:
+    """The residual sum, and what is read next: its norm. Where the norm comes after the sum, it is both."""
+    if norm is None:
+        x = x + written
+        return x, x
+    return add_norm(x, written, *norm, keep=before)
+
+
+def _inner(h: Tensor, inner: Affine, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    if activation is F.relu and h.is_cuda and inner.bias is not None:
+        return torch._addmm_activation(inner.bias, h, inner.weight.t())  # bias and ReLU inside the product
+    return activation(F.linear(h, *inner))
+
+
+def _project(h: Tensor, weight: Tensor) -> Tensor:
+    """Logits in float32, whatever the weights are in: the last digits decide between hypotheses."""
+    if h.dtype == torch.float32 or not h.is_cuda:
+        return F.linear(h, weight).float()
+    return torch.mm(h, weight.t(), out_dtype=torch.float32)
+
+
+def _empty_slots(shape: Shape, device: str) -> Slots:
+    rows, beams, steps = shape.sentences, shape.beams, shape.steps
+
+    def zeros(*size: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(*size, dtype=dtype, device=device)
+
+    return Slots(
+        tokens=zeros(rows, beams, dtype=torch.long),
+        scores=zeros(rows, beams, dtype=torch.float32),
+        ancestors=zeros(rows, beams, steps, dtype=torch.uint8),
+        length=zeros(rows, dtype=torch.int32),
+        most=zeros(rows, dtype=torch.int32),
+        source=zeros(rows, dtype=torch.int32),
+        active=zeros(rows, dtype=torch.int32),
+        ended=zeros(rows, dtype=torch.int32),
+        finished=zeros(rows, shape.wanted, dtype=torch.float32),
+        history=zeros(rows, steps, beams, dtype=torch.int32),
+        parents=zeros(rows, steps, beams, dtype=torch.uint8),
+        end_totals=zeros(rows, steps, beams, dtype=torch.float32),
+        end_parents=zeros(rows, steps, beams, dtype=torch.uint8),
+    )

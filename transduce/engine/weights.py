@@ -1,0 +1,153 @@
+"""A Transformer's decoder laid out for inference: what is computed together lies together, in the wanted dtype.
+
+Made once, when a model begins to translate. Whatever is not exactly what this knows has no such layout (`None`), and is
+searched by the plain way, which is right for every model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.models.seq2seq import Seq2Seq
+from transduce.models.transformer import Embedding, Transformer
+from transduce.nn.attention import MultiHeadAttention
+from transduce.nn.layers import DecoderLayer, FeedForward, Residual
+from transduce.nn.precision import Affine, LayerNorm, Linear
+from transduce.nn.scores import Dot, ScaledDot
+
+
+class Norm(NamedTuple):
+    """(x - μ) / √(σ² + ε) · γ + β, summed in float32."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class Heads(NamedTuple):
+    """The sizes of an attention."""
+
+    heads: int
+    d_k: int
+    d_v: int
+    scale: float
+
+
+class Layer(NamedTuple):
+    """The numbers of a decoder layer."""
+
+    self_qkv: Affine  # W_Q, W_K, W_V side by side
+    self_output: Affine
+    self_norm: Norm
+    cross_query: Affine
+    cross_keys_values: Affine  # W_K, W_V side by side
+    cross_output: Affine
+    cross_norm: Norm
+    inner: Affine
+    outer: Affine
+    norm: Norm
+
+
+class DecoderWeights(NamedTuple):
+    """All that a step of the decoder reads."""
+
+    embedding: Embedding
+    embedding_positions: int  # that it has
+    layers: list[Layer]
+    self_heads: Heads
+    cross_heads: Heads
+    norm_before: bool
+    activation: Callable[[Tensor], Tensor]
+    final_norm: Norm | None
+    projection: Affine
+    projection_scale: float
+    dtype: torch.dtype
+
+
+EXACTLY = (MultiHeadAttention, FeedForward, Residual, DecoderLayer, Embedding, Linear, LayerNorm)
+
+
+def decoder_weights(model: Seq2Seq, dtype: torch.dtype) -> DecoderWeights | None:
+    """The layout of a model, or nothing if it has a part that is not known here."""
+    if type(model) is not Transformer or not all(_is_known(m) for m in (*model.decoder.modules(), model.decoder_norm)):
+        return None
+    layers = [cast(DecoderLayer, layer) for layer in model.decoder]
+    first = layers[0]
+    return DecoderWeights(
+        embedding=model.target,
+        embedding_positions=_positions(model.target.positions),
+        layers=[_layer(layer, dtype) for layer in layers],
+        self_heads=_heads(first.self_attention),
+        cross_heads=_heads(first.cross_attention),
+        norm_before=first.self_residual.norm_before,
+        activation=first.feed_forward.activation,
+        final_norm=_norm(model.decoder_norm, dtype) if isinstance(model.decoder_norm, LayerNorm) else None,
+        projection=_cast(model.projection.read(dtype)),
+        projection_scale=model.projection_scale,
+        dtype=dtype,
+    )
+
+
+def _positions(positions: nn.Module) -> int:
+    table = positions.table
+    return table.num_embeddings if isinstance(table, nn.Embedding) else len(cast(Tensor, table))
+
+
+def _is_known(module: nn.Module) -> bool:
+    if isinstance(module, MultiHeadAttention):
+        return type(module) is MultiHeadAttention and type(module.score) in (ScaledDot, Dot)
+    return type(module) in (*EXACTLY, nn.ModuleList, nn.Identity, nn.Dropout) or not list(module.parameters())
+
+
+def _heads(attention: MultiHeadAttention) -> Heads:
+    scale = attention.d_k**-0.5 if type(attention.score) is ScaledDot else 1.0
+    return Heads(attention.heads, attention.d_k, attention.d_v, scale)
+
+
+def _layer(layer: DecoderLayer, dtype: torch.dtype) -> Layer:
+    itself, cross, ff = layer.self_attention, layer.cross_attention, layer.feed_forward
+    return Layer(
+        self_qkv=_together(dtype, itself.query, itself.key, itself.value),
+        self_output=_cast(itself.output.read(dtype)),
+        self_norm=_norm(layer.self_residual.norm, dtype),
+        cross_query=_cast(cross.query.read(dtype)),
+        cross_keys_values=_together(dtype, cross.key, cross.value),
+        cross_output=_cast(cross.output.read(dtype)),
+        cross_norm=_norm(layer.cross_residual.norm, dtype),
+        inner=_cast(ff.inner.read(dtype)),
+        outer=_cast(ff.outer.read(dtype)),
+        norm=_norm(layer.feed_forward_residual.norm, dtype),
+    )
+
+
+def _cast(affine: Affine) -> Affine:
+    return Affine(affine.weight.detach(), None if affine.bias is None else affine.bias.detach())
+
+
+def _together(dtype: torch.dtype, *parts: Linear) -> Affine:
+    weights, biases = zip(*(part.read(dtype) for part in parts), strict=True)
+    return Affine(torch.cat(weights).detach(), None if biases[0] is None else torch.cat(biases).detach())
+
+
+def _norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:
+    return Norm(norm.weight.detach().to(dtype), norm.bias.detach().to(dtype), norm.eps)
+
+
+def cast_copy(model: Seq2Seq, dtype: torch.dtype) -> Seq2Seq:
+    """The model with the weights of its products in another dtype; itself, if that is what they are in."""
+    if model.projection.weight.dtype == dtype:
+        return model
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, Linear):
+            module.to(dtype)
+    return model

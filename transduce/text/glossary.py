@@ -1,0 +1,57 @@
+"""A glossary: how words must be translated. One entry a line, `source TAB translation`, inflected forms as `a|b|c`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from transduce.errors import DataError
+from transduce.text.normalise import normalise
+from transduce.text.sentences import is_unspaced
+
+
+class Entry(NamedTuple):
+    """A word or phrase, and the translations of which one must be used."""
+
+    source: str
+    translations: tuple[str, ...]
+
+
+class Glossary:
+    """Entries, found in a sentence as whole words; a longer one before those inside it."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = {entry.source: entry for entry in entries}
+        longest_first = sorted(self.entries, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(_as_words, longest_first)) or r"(?!)")
+
+    @classmethod
+    def from_lines(cls, lines: Iterable[str], name: str) -> Glossary:
+        """From the lines of a file called `name`."""
+        return cls(_entries(lines, name))
+
+    def find(self, text: str) -> list[Entry]:
+        """The entries for what occurs in a normalised text, in its order, once for each time."""
+        return [self.entries[match.group()] for match in self._pattern.finditer(text)]
+
+
+def _entries(lines: Iterable[str], name: str) -> Iterator[Entry]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        source, tab, target = line.partition("\t")
+        forms = tuple(form for form in map(normalise, target.split("|")) if form)
+        if not tab or not normalise(source) or not forms:
+            raise DataError(f"{name}, line {number}: a glossary entry is a word, a tab and its translation (a|b|c)")
+        yield Entry(normalise(source), forms)
+
+
+def _as_words(phrase: str) -> str:
+    """A pattern for it where it is not part of a longer word; Chinese has no spaces to tell by."""
+    begin, end = (r"\b" if _is_spaced(c) else "" for c in (phrase[0], phrase[-1]))
+    return begin + re.escape(phrase) + end
+
+
+def _is_spaced(character: str) -> bool:
+    return bool(re.match(r"\w", character)) and not is_unspaced(character)

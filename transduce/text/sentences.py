@@ -1,0 +1,32 @@
+"""Sentence ends, by sentencex, which knows the abbreviations of many languages. The only file that imports it."""
+
+from __future__ import annotations
+
+import re
+
+import sentencex
+
+_UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]")  # Chinese and Japanese, with their punctuation
+_PAUSE = re.compile(r"[,;:，；：、]\s*|\s+")  # where a sentence may be cut if it must be
+MOST = 100_000  # characters that are searched for sentence ends in one go
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text has characters of a script that puts no spaces between words."""
+    return _UNSPACED.search(text) is not None
+
+
+def split_sentences(line: str) -> list[str]:
+    """The sentences of a line, each with the white space behind it; one, if there are no more."""
+    language = "zh" if is_unspaced(line) else "en"  # abbreviations of other languages are known to the latter too
+    pieces = [line[begin : begin + MOST] for begin in range(0, len(line), MOST)]
+    sentences = [sentence for piece in pieces for sentence in sentencex.segment(language, piece)]
+    return sentences if "".join(sentences) == line else [line]
+
+
+def halve(text: str) -> tuple[str, str]:
+    """Two parts of what is too long, cut at the pause nearest its middle, or there if it has none."""
+    middle = len(text) // 2
+    pauses = [match.end() for match in _PAUSE.finditer(text) if 0 < match.end() < len(text)]
+    place = min(pauses, key=lambda end: abs(end - middle), default=middle)
+    return text[:place], text[place:]
