@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import bundled_pairs
 
 import transduce
@@ -16,10 +17,11 @@ from transduce.decoding.batches import PlainEngine
 from transduce.decoding.results import Translation, join
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.wishes import Wishes, Wording
-from transduce.errors import DataError, SettingsError
+from transduce.errors import DataError, ModelError, SettingsError
 from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
 from transduce.model import Model
+from transduce.models.ensemble import mean_of
 from transduce.text.glossary import Glossary
 from transduce.text.sentences import halve, is_unspaced, split_sentences
 
@@ -106,6 +108,34 @@ def test_alternatives_have_probabilities(model: Model) -> None:
         assert len(row) == 3
         assert chances == sorted(chances, reverse=True)
         assert sum(chances) <= 1.0001
+
+
+# ---- several models ------------------------------------------------------------------------------------------------
+
+
+def test_models_write_together(model_folder: Path, model: Model) -> None:
+    sources = [source for source, _ in bundled_pairs(20, seed=3)]
+    for search in ({"beam": 1}, {"beam": 3, "coverage_penalty": 0.2}):
+        alone = transduce.load(model_folder, **search).translate(sources)
+        twice = transduce.load(model_folder, together=[model_folder], **search)  # the mean of two that agree
+        found = twice.translate(sources)
+        assert [t.text for t in found] == [t.text for t in alone]
+        assert [t.score for t in found] == pytest.approx([t.score for t in alone], abs=1e-4)
+        assert twice.engine.name == "ensemble of 2 on cpu"
+
+
+def test_the_mean_of_probabilities() -> None:
+    logits = [torch.randn(2, 3, 7) for _ in range(3)]
+    expected = torch.stack([one.softmax(-1) for one in logits]).mean(0).log()
+    torch.testing.assert_close(mean_of(logits), expected)
+
+
+def test_models_of_other_vocabularies_do_not_write_together(model_folder: Path, tmp_path: Path) -> None:
+    pairs = bundled_pairs(60, seed=2)
+    settings = {"training": {"steps": 2, "validate_every": 2}, "text": {"tokenizer": "words"}}
+    transduce.train(tmp_path / "other", pairs, preset="tiny", **settings)
+    with pytest.raises(ModelError, match="has another vocabulary; models that write together must share one"):
+        transduce.load(model_folder, together=[tmp_path / "other"])
 
 
 # ---- samples -------------------------------------------------------------------------------------------------------
@@ -251,7 +281,7 @@ def test_resume_repeats_and_loses_nothing(
     from transduce.commands.lines import mark_of
 
     loaded = transduce.load(model_folder)
-    mark = mark_of(model_folder, [str(text)], loaded.search, 1, None, None, 0, True, None, None)
+    mark = mark_of(model_folder, [str(text)], loaded.search, 1, None, None, 0, True, None, None, None)
     for cut in (1, 1000, len(expected) - 5):
         for left in parts_beside(output):
             left.unlink()

@@ -226,7 +226,7 @@ def test_shards_are_joined_in_the_order_of_the_lines(
         assert told in capsys.readouterr().err.replace("\n", " ")
     assert (tmp_path / "joined").read_bytes() == before
     assert main(["translate", str(model_folder), str(text), "--shard", "1/2", "--n-best", "2"]) == 2
-    assert "--shard with --n-best needs --json" in capsys.readouterr().err.replace("\n", " ")
+    assert "--n-best with --shard or --resume needs --json" in capsys.readouterr().err.replace("\n", " ")
     for shard in ("0/2", "3/2", "a/b", "2", "1/0"):
         assert main(["translate", str(model_folder), str(text), "--shard", shard]) == 2
         assert "must be a part and their number, such as 2/4" in capsys.readouterr().err.replace("\n", " ")

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from transduce.decoding.batches import Engine
 from transduce.decoding.translator import Translator
 from transduce.engine.auto import make_engine
+from transduce.errors import ModelError
 from transduce.inspect.trace import trace
+from transduce.models.ensemble import Ensemble
 from transduce.models.load import load
 from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
 
 if TYPE_CHECKING:
     from transduce.inspect.trace import Trace
+    from transduce.models.seq2seq import Seq2Seq
+    from transduce.text.tokenizers import Tokenizers
 
 
 class Model(Translator):
     """A translator that comes from a folder and can also say why."""
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", weights: str | None = None, **search: object) -> Self:
-        """From a model folder; `search` changes its search settings: load("runs/demo", beam=1)."""
+    def load(
+        cls,
+        path: str | Path,
+        device: str = "auto",
+        weights: str | None = None,
+        together: Sequence[str | Path] = (),
+        **search: object,
+    ) -> Self:
+        """From a model folder; `search` changes its search settings: load("runs/demo", beam=1).
+
+        `together`: folders of other models with the same vocabulary, with which it writes as an ensemble."""
         device = prepare_device(device)
         model, tokenizers, settings = load(path, device, weights)
+        if together:
+            model = Ensemble([model, *(_like(tokenizers, other, device) for other in together)])
         given = {key: value for key, value in search.items() if value is not None}
         return cls(model, tokenizers, compose({"search": given}, base=settings), device, folder=Path(path))
 
@@ -34,3 +50,11 @@ class Model(Translator):
     def trace(self, text: str, target: str | None = None) -> Trace:
         """Every attention weight for `text` and its translation (or `target`, if given), as named arrays."""
         return trace(self, text, target)
+
+
+def _like(tokenizers: Tokenizers, path: str | Path, device: str) -> Seq2Seq:
+    """Another model, if it reads and writes the same tokens."""
+    model, others, _ = load(path, device)
+    if others.files() != tokenizers.files():
+        raise ModelError(f"{path} has another vocabulary; models that write together must share one")
+    return model

@@ -38,6 +38,7 @@ def translate(
     forbid: Annotated[list[str] | None, Parameter(negative="")] = None,
     prefix: str | None = None,
     alternatives: int = 0,
+    together: Annotated[list[Path] | None, Parameter(name="--with", negative="")] = None,
     split: bool = True,
     json: bool = False,
     shard: str | None = None,
@@ -84,6 +85,8 @@ def translate(
         File with what the translation of each line begins with.
     alternatives
         With --json: so many tokens that could stand at each place, with their probabilities.
+    together
+        Another model folder of the same vocabulary: the models write together; may be given several times.
     split
         Translate the sentences of a line one by one; --no-split: a line is a sentence, as trained.
     json
@@ -113,8 +116,8 @@ def translate(
     check_files(inputs if files else [*inputs, "-"], output, force or resume)
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
-    translator = Model.load(model, device, weights, **search_settings(settings, **flags))
-    asked = (translator.search, n_best, keep, forbid, alternatives, json, shard, weights)
+    translator = Model.load(model, device, weights, together or (), **search_settings(settings, **flags))
+    asked = (translator.search, n_best, keep, forbid, alternatives, json, shard, weights, together)
     mark = mark_of(model, inputs, *asked)
     kept = lines_kept(output, resume, mark, translator.engine.chunk)
     done = 0 if kept is None else kept.lines

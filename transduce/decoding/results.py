@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from transduce.text.sentences import is_unspaced
 
-Link = tuple[int, int]  # a source word and a target word, counted from 0
-
 
 class Candidate(NamedTuple):
     """One translation found for a line."""
@@ -33,7 +31,6 @@ class Translation(NamedTuple):
     status: str
     candidates: tuple[Candidate, ...]
     parts: tuple[Translation, ...] = ()  # its sentences, where it has several
-    alignment: tuple[Link, ...] | None = None  # of words, where it was asked for
     alternatives: tuple[tuple[tuple[str, float], ...], ...] = ()  # of each token, with probabilities, where asked for
 
     @property
@@ -68,7 +65,6 @@ def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Transl
         status=min((part.status for part in parts), key=GRAVITY.index),
         candidates=(Candidate(text, score, total, tokens),) if found else (),
         parts=tuple(parts),
-        alignment=_shifted(parts),
         alternatives=tuple(row for part in parts for row in part.alternatives),
     )
 
@@ -82,15 +78,3 @@ def _put_together(left: str, gap: str, right: str) -> str:
     elif not gap and not (is_unspaced(left[-1]) or is_unspaced(right[0])):
         gap = " "
     return left + gap + right
-
-
-def _shifted(parts: Sequence[Translation]) -> tuple[Link, ...] | None:
-    """Links between the words of the whole line."""
-    if all(part.alignment is None for part in parts):
-        return None
-    links: list[Link] = []
-    source = target = 0
-    for part in parts:
-        links += [(source + s, target + t) for s, t in part.alignment or ()]
-        source, target = source + len(part.source.split()), target + len(part.text.split())
-    return tuple(links)

@@ -114,9 +114,8 @@ class Translator:
             raise SettingsError(f"n_best={n_best} must be at least 1")
         if s.mbr != "none" and s.method == "sample" and n_best > s.candidates:
             raise SettingsError(f"n_best={n_best} must not exceed search.candidates={s.candidates}")
-        if (s.coverage_penalty or wishes.alignments) and not self.model.looks_at_source:
-            what = "search.coverage_penalty" if s.coverage_penalty else "alignments"
-            raise SettingsError(f"{what} needs a model with attention over its source")
+        if s.coverage_penalty and not self.model.looks_at_source:
+            raise SettingsError("search.coverage_penalty needs a model with attention over its source")
 
     # ---- one chunk ---------------------------------------------------------------------------------------------
 
@@ -190,7 +189,7 @@ class Translator:
             best = hypotheses[order[0]]
             others = self._alternatives(sentence, best, wording) if wording.wishes.alternatives else ()
             status = _status(sentence, best, wording)
-            yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), None, others)
+            yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), others)
 
     def _alternatives(
         self, sentence: Sentence, best: Hypothesis, wording: Wording

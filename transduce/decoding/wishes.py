@@ -30,7 +30,6 @@ class Wishes:
     glossary: Glossary | None = None  # words that must be translated so
     keep: str | None = None  # a regular expression: what it matches is taken over unchanged
     forbidden: Sequence[str] = ()  # words that must not be written
-    alignments: bool = False  # which target word comes from which source word
     alternatives: int = 0  # so many other tokens at each place, with their probabilities
 
 

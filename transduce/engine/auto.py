@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from transduce.engine.weights import cast_copy, decoder_weights
 from transduce.errors import SettingsError
 from transduce.fast import kernels
 from transduce.fast.modules import make_fast
+from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
@@ -33,6 +35,9 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str, folder: Pat
         if dtype != torch.float32:
             raise SettingsError(f"search.precision={search.precision} needs search.engine=auto; plain is float32")
         return PlainEngine(model, device)
+    if isinstance(model, Ensemble):
+        each = [make_engine(one, replace(search, engine="auto"), device) for one in model.each()]
+        return PlainEngine(Ensemble([_model_of(engine) for engine in each]), device, f"ensemble of {len(each)}")
     weights = decoder_weights(model, dtype)
     if weights is None:
         return PlainEngine(model, device, "plain (no fast way for this model),")
@@ -45,6 +50,11 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str, folder: Pat
     if device == "cuda" and kernels.HAS_TRITON:
         return GpuEngine(incremental, device, name)
     return PlainEngine(incremental, device, name)
+
+
+def _model_of(engine: Engine) -> Seq2Seq:
+    assert isinstance(engine, PlainEngine | GpuEngine)
+    return engine.model
 
 
 def choose_dtype(precision: str, device: str) -> torch.dtype:
@@ -65,6 +75,7 @@ class GpuEngine:
         from transduce.engine.refill import RefillEngine  # noqa: PLC0415  (needs Triton)
 
         self.name = f"{name} on {device}"
+        self.model = model
         self._recorded = RefillEngine(model, device)
         self._stepwise = PlainEngine(model, device, name)
 
