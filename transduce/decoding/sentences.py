@@ -9,6 +9,8 @@ from transduce.text.normalise import normalise
 from transduce.text.sentences import halve, split_sentences
 from transduce.text.tokenizers import Tokenizer
 
+PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that are longer
+
 
 class Sentence(NamedTuple):
     """What is translated by itself: a line, a sentence of it, or a piece of one that is too long."""
@@ -52,8 +54,8 @@ def _parts(line: str, split: bool) -> Iterator[tuple[str, str]]:
 
 
 def _pieces(line: int, gap: str, text: str, ids: list[int], tokenizer: Tokenizer, longest: int) -> list[Sentence]:
-    """A sentence that is too long, halved until every piece fits."""
-    if len(ids) <= longest or len(text) < 2:
+    """A sentence that is too long, halved until every piece is one that a model can be good at."""
+    if len(ids) <= min(longest, PIECE) or len(text) < 2:
         return [Sentence(line, gap, text, ids[:longest], whole=len(ids) <= longest, long=True)]
     left, right = halve(text)
     between = left[len(left.rstrip()) :]
