@@ -111,6 +111,12 @@ def test_a_new_part_of_a_layer_keeps_it_plain() -> None:
     model = small_model(1)
     model.decoder[1].self_residual.norm.__class__ = Other
     assert decoder_weights(model, torch.float32) is None
+    model = small_model(1)
+    model.decoder[0].self_attention.rotary = torch.nn.Identity()  # a part without weights is a part too
+    assert decoder_weights(model, torch.float32) is None
+    model = small_model(1)
+    model.decoder[0].third_attention = torch.nn.Identity()
+    assert decoder_weights(model, torch.float32) is None
 
 
 def test_rows_that_move_up() -> None:

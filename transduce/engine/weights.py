@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.fast.modules import is_known
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Embedding, Transformer
 from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.layers import DecoderLayer, FeedForward, Residual
+from transduce.nn.dropout import Dropout
+from transduce.nn.layers import DecoderLayer
 from transduce.nn.precision import Affine, LayerNorm, Linear
 from transduce.nn.scores import Dot, ScaledDot
 
@@ -73,12 +75,15 @@ class DecoderWeights(NamedTuple):
     dtype: torch.dtype
 
 
-EXACTLY = (MultiHeadAttention, FeedForward, Residual, DecoderLayer, Embedding, Linear, LayerNorm)
+LAYER = {f"{part}{kind}" for part in ("self_", "cross_") for kind in ("attention", "residual")}
+WITHOUT_WEIGHTS = (ScaledDot, Dot, Dropout, nn.Identity, nn.ModuleList)
 
 
 def decoder_weights(model: Seq2Seq, dtype: torch.dtype) -> DecoderWeights | None:
     """The layout of a model, or nothing if it has a part that is not known here."""
-    if type(model) is not Transformer or not all(_is_known(m) for m in (*model.decoder.modules(), model.decoder_norm)):
+    if type(model) is not Transformer or type(model.target) is not Embedding:
+        return None
+    if not all(map(_is_known, (*model.decoder.modules(), model.decoder_norm, model.projection))):
         return None
     layers = [cast(DecoderLayer, layer) for layer in model.decoder]
     first = layers[0]
@@ -103,9 +108,9 @@ def _positions(positions: nn.Module) -> int:
 
 
 def _is_known(module: nn.Module) -> bool:
-    if isinstance(module, MultiHeadAttention):
-        return type(module) is MultiHeadAttention and type(module.score) in (ScaledDot, Dot)
-    return type(module) in (*EXACTLY, nn.ModuleList, nn.Identity, nn.Dropout) or not list(module.parameters())
+    if type(module) is DecoderLayer:
+        return set(module._modules) == LAYER | {"feed_forward", "feed_forward_residual"}
+    return type(module) in WITHOUT_WEIGHTS or is_known(module)
 
 
 def _heads(attention: MultiHeadAttention) -> Heads:

@@ -20,15 +20,17 @@ from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.layers import FeedForward, Residual
 from transduce.nn.masks import AttentionMask, Segments
-from transduce.nn.precision import linear_together
+from transduce.nn.precision import LayerNorm, Linear, linear_together
 from transduce.nn.scores import ScaledDot
 
-# What the twins read. A plain module that has more computes something that they do not know.
+# What the twins read, and engine/weights.py. A module that has more computes something that they do not know.
 KNOWN: dict[type[nn.Module], set[str]] = {
     MultiHeadAttention: {"heads", "d_k", "d_v", "dropout", "query", "key", "value", "output", "score"},
     FeedForward: {"inner", "outer", "activation", "dropout"},
     Residual: {"norm", "dropout", "norm_before"},
     nn.Embedding: set(vars(nn.Embedding(1, 1))) | {"weight"},
+    Linear: {"in_features", "out_features", "weight", "bias"},
+    LayerNorm: {"normalized_shape", "eps", "elementwise_affine", "weight", "bias"},
 }
 
 
@@ -36,7 +38,7 @@ def make_fast(model: nn.Module) -> None:
     """Replace what can be replaced, in place: only ever in a working copy (working_copy.py)."""
     kernels.load()
     for name, module in model.named_modules():
-        if type(module) not in KNOWN or _attributes(module) - KNOWN[type(module)]:
+        if not is_known(module):
             continue
         if type(module) is MultiHeadAttention and fits_kernel(module):
             module.__class__ = SegmentAttention
@@ -47,6 +49,11 @@ def make_fast(model: nn.Module) -> None:
             module.__class__ = FusedResidual
         elif type(module) is nn.Embedding:
             module.__class__ = OrderedEmbedding
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether a module is exactly of a class in the list above, and has nothing more than it is known to have."""
+    return type(module) in KNOWN and not _attributes(module) - KNOWN[type(module)]
 
 
 def _attributes(module: nn.Module) -> set[str]:
