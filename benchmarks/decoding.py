@@ -3,7 +3,7 @@
     python benchmarks/decoding.py MODEL SOURCE.gz [--reference REF.gz] [--lines 2000] [--beams 1 4]    a trained model
     python benchmarks/decoding.py --random base [--sentences 1 256 4096]       random weights, all outputs equally long
 
-Writes JSON and a picture to benchmarks/results.
+Writes JSON to benchmarks/results.
 """
 
 from __future__ import annotations

@@ -791,6 +791,7 @@ _MAY_BE_TEXT = ("a pipe", "a link to another file", "a link to the same elsewher
 _STAND_INS: Table = [(title, EITHER if title in _MAY_BE_TEXT else must, put) for title, must, put in STAND_INS]
 TEXTS: list[Mutation] = [
     NOTHING,
+    *mutations("", table(EITHER, words_100000=_line("wort " * 100_000)), only=_NOT_TRANSLATE),
     *mutations("", _HARMLESS, spared=_NOT_TRANSLATE),
     *mutations("", _UNREADABLE, spared=("doctor",)),
     *mutations("", _UNPAIRED, spared=("translate", "translate json", "doctor")),

@@ -229,6 +229,9 @@ def test_a_line_of_several_sentences(model: Model) -> None:
     assert found.text == "  ".join(alone)
     assert found.source == line
     assert [part.text for part in found.parts] == alone
+    several = model.translate(line, n_best=3).candidates
+    assert several[0].text == found.text
+    assert len({candidate.text for candidate in several}) == 3
     whole = model.with_search(split=False).translate(line)
     assert not whole.parts
 

@@ -42,10 +42,10 @@ class Model(Translator):
         if together:
             model = Ensemble([model, *(_like(tokenizers, other, device) for other in together)])
         given = {key: value for key, value in search.items() if value is not None}
-        return cls(model, tokenizers, compose({"search": given}, base=settings), device, folder=Path(path))
+        return cls(model, tokenizers, compose({"search": given}, base=settings), device)
 
     def make_engine(self) -> Engine:
-        return make_engine(self.model, self.search, self.device, self.folder)
+        return make_engine(self.model, self.search, self.device)
 
     def trace(self, text: str, target: str | None = None) -> Trace:
         """Every attention weight for `text` and its translation (or `target`, if given), as named arrays."""

@@ -52,21 +52,35 @@ class TargetScore(NamedTuple):
 
 def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Translation:
     """One translation from those of a line's parts; `gaps`: the white space before each."""
-    text = ""
-    for part, gap in zip(parts, gaps, strict=True):
-        text = _put_together(text, gap, part.text) if part.text else text
-    found = [part.candidates[0] for part in parts if part.candidates]
-    total = sum(candidate.log_probability for candidate in found)
-    score = sum(candidate.score for candidate in found) / max(1, len(found))
-    tokens = tuple(token for candidate in found for token in candidate.tokens)
+    text = _join_texts([part.text for part in parts], gaps)
+    best = max(len(part.candidates) for part in parts)
     return Translation(
         source=line,
         text=text,
         status=min((part.status for part in parts), key=GRAVITY.index),
-        candidates=(Candidate(text, score, total, tokens),) if found else (),
+        candidates=tuple(_join_candidates(parts, gaps, rank) for rank in range(best)),
         parts=tuple(parts),
         alternatives=tuple(row for part in parts for row in part.alternatives),
     )
+
+
+def _join_candidates(parts: Sequence[Translation], gaps: Sequence[str], rank: int) -> Candidate:
+    """The candidates of this rank of all parts as one; a part that has fewer gives its last."""
+    some = [part.candidates[min(rank, len(part.candidates) - 1)] if part.candidates else None for part in parts]
+    found = [candidate for candidate in some if candidate is not None]
+    return Candidate(
+        text=_join_texts([candidate.text if candidate else "" for candidate in some], gaps),
+        score=sum(candidate.score for candidate in found) / len(found),
+        log_probability=sum(candidate.log_probability for candidate in found),
+        tokens=tuple(token for candidate in found for token in candidate.tokens),
+    )
+
+
+def _join_texts(texts: Sequence[str], gaps: Sequence[str]) -> str:
+    joined = ""
+    for text, gap in zip(texts, gaps, strict=True):
+        joined = _put_together(joined, gap, text) if text else joined
+    return joined
 
 
 def _put_together(left: str, gap: str, right: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Self, overload
 
 from transduce.decoding.batches import Engine, PlainEngine
@@ -39,7 +38,6 @@ class Translator:
         settings: Settings,
         device: str = "cpu",
         engine: Engine | None = None,
-        folder: Path | None = None,
     ) -> None:
         self.model = model
         self.tokenizers = tokenizers
@@ -47,7 +45,6 @@ class Translator:
         self.search = settings.search
         self.lengths = Lengths.of(settings)
         self.device = device
-        self.folder = folder  # where it comes from
         self.engine = engine or self.make_engine()
 
     def make_engine(self) -> Engine:
@@ -60,7 +57,7 @@ class Translator:
         settings = compose({"search": given}, base=self.settings)
         how = [(s.engine, s.precision) for s in (settings.search, self.search)]
         engine = self.engine if how[0] == how[1] else None
-        return type(self)(self.model, self.tokenizers, settings, self.device, engine, self.folder)
+        return type(self)(self.model, self.tokenizers, settings, self.device, engine)
 
     @overload
     def translate(self, text: str, n_best: int = 1, **wishes: object) -> Translation: ...  # type: ignore[overload-overlap]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -26,10 +25,10 @@ from transduce.settings.sections import SearchSettings
 MOST_BEAMS = 16  # that the recorded search follows
 
 
-def make_engine(model: Seq2Seq, search: SearchSettings, device: str, folder: Path | None = None) -> Engine:
-    """The engine that settings ask for; `folder`: where the model comes from."""
+def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
+    """The engine that settings ask for."""
     if search.engine == "ctranslate2":
-        return CTranslate2Engine(model, search.precision, device, folder)
+        return CTranslate2Engine(model, search.precision, device)
     dtype = choose_dtype(search.precision, device)
     if search.engine == "plain":
         if dtype != torch.float32:
@@ -81,6 +80,6 @@ class GpuEngine:
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         simple = isinstance(roles.choose, Best) and not roles.rules and not roles.penalty.beta
-        # Greedy search goes step by step: as a recording it gave wrong tokens on a GPU, and is not mended for sure.
+        # Greedy search goes step by step: recorded, it gave wrong tokens on a GPU, and its mending was not tried there.
         engine = self._recorded if simple and 1 < roles.size <= MOST_BEAMS else self._stepwise
         return engine.find(requests, roles, found)

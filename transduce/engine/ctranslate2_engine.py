@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine: the model is converted once, kept beside its folder, and asked with the same options.
+"""CTranslate2 as an engine: the model is converted once, kept in the user's cache, and asked with the same options.
 
 It stops a sentence when as many hypotheses have ended as are followed (search.stop=usual). Its candidates are then
 scored and ranked as ours are, so every length penalty is available.
@@ -6,13 +6,14 @@ scored and ranked as ours are, so every length penalty is available.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from transduce.decoding.batches import batches
 from transduce.decoding.choose import Best
@@ -23,9 +24,10 @@ from transduce.engine.ctranslate2_model import convert, library, token_name, why
 from transduce.errors import SettingsError
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
+from transduce.nn.layers import EncoderLayer
 from transduce.text.special import BEGIN, END, PAD
 
-FOLDER = "ctranslate2"  # in a model folder
+KEPT = 8  # converted models
 
 
 class CTranslate2Engine:
@@ -33,7 +35,7 @@ class CTranslate2Engine:
 
     chunk = 4096
 
-    def __init__(self, model: Seq2Seq, precision: str, device: str, folder: Path | None) -> None:
+    def __init__(self, model: Seq2Seq, precision: str, device: str) -> None:
         if device != "cpu":
             raise SettingsError(f"search.engine=ctranslate2 computes on the CPU here, not on {device}: --device cpu")
         if reason := why_not(model):
@@ -43,7 +45,7 @@ class CTranslate2Engine:
         if precision in ("bfloat16", "float16"):
             raise SettingsError(f"search.precision={precision} is not for ctranslate2 on a CPU; take float32 or int8")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        path = _converted(model, folder)
+        path = _converted(model)
         self._translator = library().Translator(str(path), compute_type=precision, inter_threads=cores, intra_threads=1)
         self.name = f"ctranslate2 ({precision}) on {device}"
 
@@ -106,19 +108,28 @@ def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]
     return ranked(found)[: roles.n_best]
 
 
-def _converted(model: Transformer, folder: Path | None) -> Path:
-    """The model as CTranslate2 reads it: beside its folder, if that can be written, and made anew if it has changed."""
-    stamp = hashlib.sha256()
+def _converted(model: Transformer) -> Path:
+    """The model as CTranslate2 reads it, by the hash of its weights. It lies in the user's cache and not in the model
+    folder, which may come from anybody and hold anything under that name."""
+    first = cast(EncoderLayer, model.encoder[0])
+    unseen = (first.self_attention.heads, first.self_residual.norm_before, first.feed_forward.activation.__name__)
+    facts = (model, *unseen, model.source.scale, model.projection_scale)  # what weights do not show
+    stamp = hashlib.sha256(repr(facts).encode())
     for weight in model.parameters():
         stamp.update(weight.detach().float().numpy().tobytes())
-    name = f"{FOLDER}-{stamp.hexdigest()[:16]}"
-    if folder is not None and (folder / name).is_dir():
-        return folder / name
-    where = folder if folder is not None and os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
-    part = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=where))
-    convert(model, part)
-    if where != folder:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce" / "ctranslate2"
+    place = cache / stamp.hexdigest()
+    if place.is_dir():
+        return place
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=cache))
+    except OSError:  # no home, or a full one: for this time only
+        part = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, part, ignore_errors=True)
+        convert(model, part)
         return part
-    for old in where.glob(f"{FOLDER}-*"):
+    convert(model, part)
+    for old in sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
-    return part.rename(where / name)
+    return part.rename(place)
