@@ -23,7 +23,7 @@ from transduce.decoding.rules import (
     within_vocabulary,
 )
 from transduce.decoding.search import Roles, search
-from transduce.decoding.terms import Progress, Term
+from transduce.decoding.terms import Term, Written
 from transduce.models import recurrent
 from transduce.settings.sections import ModelSettings
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
@@ -235,13 +235,13 @@ def test_after_a_term_a_word_begins() -> None:
         assert word_start[after]
 
 
-def test_progress_of_terms() -> None:
+def test_terms_as_they_are_written() -> None:
     terms = [Term(((1, 2, 1, 3),)), Term(((2, 1),))]
-    progress = Progress()
+    written = Written()
     for token, remaining in ((1, 5), (2, 4), (1, 4)):
-        progress = progress.advance(token, terms)
-        assert progress.remaining(terms) == remaining, token
-    assert progress.met == {1}  # the second is inside the first, and is complete before it
+        written = written.advance(token, terms)
+        assert written.remaining(terms) == remaining, token
+    assert written.met == {1}  # the second is inside the first, and is complete before it
 
 
 # ---- the rest ------------------------------------------------------------------------------------------------------

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from transduce.decoding.choose import Chosen, End
 from transduce.decoding.hypotheses import IMPOSSIBLE, Beams, Request
-from transduce.decoding.terms import Progress
+from transduce.decoding.terms import Written
 from transduce.text.special import END
 
 
-class Candidate(NamedTuple):
+class Continuation(NamedTuple):
     """A hypothesis and a token that could continue it."""
 
     score: float
     parent: int
     token: int
-    progress: Progress
+    written: Written
     remaining: int
 
 
@@ -36,18 +36,18 @@ class Banks:
 
     def __call__(self, log_p: Tensor, beams: Beams) -> Chosen:
         if beams.length == 0:
-            beams.progress = [[Progress()] * log_p.size(1) for _ in beams.requests]
+            beams.written = [[Written()] * log_p.size(1) for _ in beams.requests]
         log_p = self._forbid(log_p, beams)
         values, tokens = log_p.topk(min(2 * log_p.size(1), log_p.size(2)), 2)
         usual = torch.stack([values, tokens.to(values.dtype)], -1).tolist()  # (R, B, 2 B, 2)
         ends: list[End] = []
-        kept: list[list[Candidate]] = []
+        kept: list[list[Continuation]] = []
         for row, request in enumerate(beams.requests):
             candidates = self._candidates(row, request, log_p, beams, usual[row])
             done = [c for c in candidates[: log_p.size(1)] if c.token == END]
             ends += [End(row, c.parent, c.score) for c in done]
             kept.append(share_out([c for c in candidates if c.token != END], log_p.size(1)))
-        beams.progress = [[c.progress for c in row] for row in kept]
+        beams.written = [[c.written for c in row] for row in kept]
         numbers = torch.tensor([[(c.parent, c.token) for c in row] for row in kept], device=log_p.device)
         scores = torch.tensor([[c.score for c in row] for row in kept], device=log_p.device)
         return Chosen(numbers[..., 0], numbers[..., 1], scores, ends)
@@ -56,15 +56,15 @@ class Banks:
         """No end before all terms are there; after a term, a new word; and no detour once there is no room for it."""
         log_p = log_p.clone()
         for row, request in enumerate(beams.requests):
-            for beam, progress in enumerate(beams.progress[row]):
-                remaining = progress.remaining(request.terms)
+            for beam, written in enumerate(beams.written[row]):
+                remaining = written.remaining(request.terms)
                 here = log_p[row, beam]
-                if progress.at_word_end:
+                if written.at_word_end:
                     here[~self.word_start] = IMPOSSIBLE
                 if remaining:
                     here[END] = IMPOSSIBLE
                     if request.most - 1 - beams.length <= remaining:  # END takes a place too
-                        allowed = progress.nearest_tokens(request.terms)
+                        allowed = written.nearest_tokens(request.terms)
                         values = here[allowed].clone()
                         here.fill_(IMPOSSIBLE)
                         here[allowed] = values
@@ -72,25 +72,25 @@ class Banks:
 
     def _candidates(
         self, row: int, request: Request, log_p: Tensor, beams: Beams, usual: list[list[list[float]]]
-    ) -> list[Candidate]:
+    ) -> list[Continuation]:
         """The usual ones, and those that bring a term nearer; best first."""
-        found: dict[tuple[int, int], Candidate] = {}
-        for beam, (score, progress) in enumerate(zip(beams.scores[row].tolist(), beams.progress[row], strict=True)):
+        found: dict[tuple[int, int], Continuation] = {}
+        for beam, (score, written) in enumerate(zip(beams.scores[row].tolist(), beams.written[row], strict=True)):
             if score == IMPOSSIBLE:
                 continue
-            wanted = progress.next_tokens(request.terms)
+            wanted = written.next_tokens(request.terms)
             ways = [(int(token), value) for value, token in usual[beam]]
             ways += zip(wanted, log_p[row, beam, wanted].tolist(), strict=True)
             for token, value in ways:
                 if value > IMPOSSIBLE and (beam, token) not in found:
-                    after = progress if token == END else progress.advance(token, request.terms)
-                    found[beam, token] = Candidate(score + value, beam, token, after, after.remaining(request.terms))
+                    after = written if token == END else written.advance(token, request.terms)
+                    found[beam, token] = Continuation(score + value, beam, token, after, after.remaining(request.terms))
         return sorted(found.values(), key=lambda c: -c.score)
 
 
-def share_out(candidates: list[Candidate], size: int) -> list[Candidate]:
+def share_out(candidates: list[Continuation], size: int) -> list[Continuation]:
     """`size` of them, best first: each bank its share, what a bank cannot fill to the best of the others."""
-    banks: dict[int, list[Candidate]] = defaultdict(list)
+    banks: dict[int, list[Continuation]] = defaultdict(list)
     for candidate in candidates:
         banks[candidate.remaining].append(candidate)
     order = sorted(banks)  # those that are nearest to having all terms first
@@ -98,5 +98,5 @@ def share_out(candidates: list[Candidate], size: int) -> list[Candidate]:
     chosen = [c for bank in order for c in banks[bank][: share[bank]]]
     rest = sorted((c for bank in order for c in banks[bank][share[bank] :]), key=lambda c: -c.score)
     chosen = sorted([*chosen, *rest[: size - len(chosen)]], key=lambda c: -c.score)
-    nothing = Candidate(IMPOSSIBLE, 0, END, Progress(), 0)
+    nothing = Continuation(IMPOSSIBLE, 0, END, Written(), 0)
     return [*chosen, *[nothing] * (size - len(chosen))]

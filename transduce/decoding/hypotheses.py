@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.decoding.terms import Progress, Term
+from transduce.decoding.terms import Term, Written
 
 IMPOSSIBLE = float("-inf")
 
@@ -64,9 +64,7 @@ class Beams:
     finished: list[list[Hypothesis]]  # ended hypotheses of every sentence of the batch
     looked: Tensor | None = None  # (R, B, S) attention that each slot of the source has got, where it is counted
     chances: Tensor | None = None  # (R, B, most) what samples are drawn by
-    progress: list[list[Progress]] = field(
-        default_factory=list
-    )  # (R, B) how far terms are written, where there are any
+    written: list[list[Written]] = field(default_factory=list)  # (R, B) how far terms are written, where there are any
 
     @staticmethod
     def begin(requests: list[Request], size: int, device: str) -> Beams:
@@ -101,7 +99,7 @@ class Beams:
         self.chances = None if self.chances is None else self.chances[chosen]
         self.requests = [self.requests[r] for r in rows]
         self.sentences = [self.sentences[r] for r in rows]
-        self.progress = [self.progress[r] for r in rows] if self.progress else []
+        self.written = [self.written[r] for r in rows] if self.written else []
 
 
 def ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -21,7 +21,7 @@ class Term(NamedTuple):
         return min(map(len, self.alternatives))
 
 
-class Place(NamedTuple):
+class Begun(NamedTuple):
     """A point inside an alternative: so many of its tokens are the last ones written."""
 
     term: int
@@ -29,34 +29,34 @@ class Place(NamedTuple):
     tokens: int
 
 
-class Progress(NamedTuple):
+class Written(NamedTuple):
     """Which terms a hypothesis has, and which it may be about to have."""
 
     met: frozenset[int] = frozenset()
-    places: frozenset[Place] = frozenset()
+    begun: frozenset[Begun] = frozenset()
     at_word_end: bool = False  # a term has just been completed: the next token must begin a word
 
-    def advance(self, token: int, terms: Sequence[Term]) -> Progress:
+    def advance(self, token: int, terms: Sequence[Term]) -> Written:
         """After one more token."""
         places = set()
         for i, term in enumerate(terms):
             for j, alternative in enumerate(term.alternatives):
-                reached = [place.tokens for place in self.places if place[:2] == (i, j)] if i not in self.met else []
+                reached = [place.tokens for place in self.begun if place[:2] == (i, j)] if i not in self.met else []
                 for tokens in [*reached, *([] if i in self.met else [0])]:
                     if alternative[tokens] == token:
-                        places.add(Place(i, j, tokens + 1))
+                        places.add(Begun(i, j, tokens + 1))
         complete = {p for p in places if p.tokens == len(terms[p.term].alternatives[p.alternative])}
         # The longest is meant where several end here: what is inside it is not said a second time.
         longest = max((p.tokens for p in complete), default=0)
         chosen = min((p.term for p in complete if p.tokens == longest), default=None)
         if chosen is None:
-            return Progress(self.met, frozenset(places), False)
-        return Progress(self.met | {chosen}, frozenset(), terms[chosen].whole_words)
+            return Written(self.met, frozenset(places), False)
+        return Written(self.met | {chosen}, frozenset(), terms[chosen].whole_words)
 
     def remaining(self, terms: Sequence[Term]) -> int:
         """The fewest tokens that complete all terms."""
         begun: dict[int, int] = {}
-        for place in self.places:
+        for place in self.begun:
             left = len(terms[place.term].alternatives[place.alternative]) - place.tokens
             begun[place.term] = min(left, begun.get(place.term, left))
         open_terms = [i for i in range(len(terms)) if i not in self.met]
@@ -66,7 +66,7 @@ class Progress(NamedTuple):
 
     def next_tokens(self, terms: Sequence[Term]) -> list[int]:
         """What begins or continues a term."""
-        begun = {terms[p.term].alternatives[p.alternative][p.tokens] for p in self.places}
+        begun = {terms[p.term].alternatives[p.alternative][p.tokens] for p in self.begun}
         fresh = {a[0] for i, term in enumerate(terms) if i not in self.met for a in term.alternatives}
         return sorted(begun | fresh)
 

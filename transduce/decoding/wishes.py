@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from transduce.decoding.terms import Progress, Term
+from transduce.decoding.terms import Term, Written
 from transduce.errors import DataError, SettingsError
 from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
@@ -89,10 +89,10 @@ class Wording:
 
     def are_missing(self, source: str, tokens: Sequence[int]) -> bool:
         """Whether a translation does not have all that must be written for this source."""
-        terms, progress = self.terms(source), Progress()
+        terms, written = self.terms(source), Written()
         for token in tokens:
-            progress = progress.advance(token, terms)
-        return progress.remaining(terms) > 0
+            written = written.advance(token, terms)
+        return written.remaining(terms) > 0
 
     def _term(self, forms: tuple[str, ...]) -> Term:
         alternatives = []

@@ -80,6 +80,5 @@ class GpuEngine:
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         simple = isinstance(roles.choose, Best) and not roles.rules and not roles.penalty.beta
-        # Greedy search goes step by step: recorded, it gave wrong tokens on a GPU, and its mending was not tried there.
-        engine = self._recorded if simple and 1 < roles.size <= MOST_BEAMS else self._stepwise
+        engine = self._recorded if simple and roles.size <= MOST_BEAMS else self._stepwise
         return engine.find(requests, roles, found)

@@ -94,8 +94,8 @@ class Incremental(WithEncoder):
         caches = []
         for layer in self.weights.layers:
             packed = F.linear(memory.states, *layer.cross_keys_values)  # (R, S, H * (K + V))
-            keys, values = packed.split([heads.heads * heads.d_k, heads.heads * heads.d_v], 2)
-            caches.append(Cache(_by_head(keys, heads.heads).contiguous(), _by_head(values, heads.heads).contiguous()))
+            keys, values = packed.split([heads.number * heads.d_k, heads.number * heads.d_v], 2)
+            caches.append(Cache(_by_head(keys, heads.number).contiguous(), _by_head(values, heads.number).contiguous()))
         hidden = torch.zeros(memory.segments.shape, dtype=self.weights.dtype, device=memory.segments.device)
         hidden.masked_fill_(memory.segments == 0, torch.finfo(hidden.dtype).min)
         ancestors = torch.zeros(rows, beams, 0, dtype=torch.long, device=hidden.device)
@@ -128,8 +128,8 @@ class Incremental(WithEncoder):
 
         h = self._enter(x, layer.cross_norm)
         q = _by_head(
-            F.linear(h, *layer.cross_query).view(-1, beams, w.cross_heads.heads * w.cross_heads.d_k),
-            w.cross_heads.heads,
+            F.linear(h, *layer.cross_query).view(-1, beams, w.cross_heads.number * w.cross_heads.d_k),
+            w.cross_heads.number,
         )
         read = _attend(q, state.memory[i], w.cross_heads, state.hidden, looked)
         x = self._leave(x, F.linear(read, *layer.cross_output), layer.cross_norm)
@@ -142,8 +142,8 @@ class Incremental(WithEncoder):
     def _look_back(self, qkv: Tensor, state: IncrementalState, i: int, hidden: Tensor | None, beams: int) -> Tensor:
         """Write keys and values of this step into its slots, then look at all of them."""
         heads, cache = self.weights.self_heads, state.past[i]
-        widths = [heads.heads * width for width in (heads.d_k, heads.d_k, heads.d_v)]
-        q, k, v = (_by_head(part, heads.heads) for part in qkv.view(-1, beams, sum(widths)).split(widths, 2))
+        widths = [heads.number * width for width in (heads.d_k, heads.d_k, heads.d_v)]
+        q, k, v = (_by_head(part, heads.number) for part in qkv.view(-1, beams, sum(widths)).split(widths, 2))
         begin, end = state.length * beams, (state.length + 1) * beams
         cache.keys[:, :, begin:end] = k
         cache.values[:, :, begin:end] = v
@@ -162,7 +162,7 @@ class Incremental(WithEncoder):
         if state.length < state.ancestors.size(2):
             return state
         if not state.past:
-            empty = torch.empty(rows, heads.heads, 0, 1, dtype=dtype, device=state.hidden.device)
+            empty = torch.empty(rows, heads.number, 0, 1, dtype=dtype, device=state.hidden.device)
             past = [Cache(empty.expand(-1, -1, -1, heads.d_k), empty.expand(-1, -1, -1, heads.d_v))] * len(state.memory)
         else:
             past = state.past

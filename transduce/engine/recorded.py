@@ -157,7 +157,7 @@ class RecordedSearch:
 
     def _caches(self, heads: Heads, slots: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer."""
-        shape, dtype = (self.shape.sentences, heads.heads, slots), self.weights.dtype
+        shape, dtype = (self.shape.sentences, heads.number, slots), self.weights.dtype
 
         def empty(width: int) -> Tensor:
             return torch.zeros(*shape, width, dtype=dtype, device=self.device)

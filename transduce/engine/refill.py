@@ -114,7 +114,7 @@ class RefillEngine:
         """What a hypothesis takes, logits included."""
         w = self.model.weights
         heads = w.self_heads
-        slot = len(w.layers) * heads.heads * (heads.d_k + heads.d_v) * w.projection.weight.element_size()
+        slot = len(w.layers) * heads.number * (heads.d_k + heads.d_v) * w.projection.weight.element_size()
         return slot * (steps + sources // beams) + 8 * w.projection.weight.size(0)
 
     def _room(self) -> int:

@@ -38,7 +38,7 @@ class Norm(NamedTuple):
 class Heads(NamedTuple):
     """The sizes of an attention."""
 
-    heads: int
+    number: int
     d_k: int
     d_v: int
     scale: float

@@ -11,7 +11,7 @@ from transduce.text.normalise import normalise
 from transduce.text.sentences import is_unspaced
 
 
-class Entry(NamedTuple):
+class GlossaryEntry(NamedTuple):
     """A word or phrase, and the translations of which one must be used."""
 
     source: str
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 class Glossary:
     """Entries, found in a sentence as whole words; a longer one before those inside it."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[GlossaryEntry]) -> None:
         self.entries = {entry.source: entry for entry in entries}
         longest_first = sorted(self.entries, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(_as_words, longest_first)) or r"(?!)")
@@ -31,12 +31,12 @@ class Glossary:
         """From the lines of a file called `name`."""
         return cls(_entries(lines, name))
 
-    def find(self, text: str) -> list[Entry]:
+    def find(self, text: str) -> list[GlossaryEntry]:
         """The entries for what occurs in a normalised text, in its order, once for each time."""
         return [self.entries[match.group()] for match in self._pattern.finditer(text)]
 
 
-def _entries(lines: Iterable[str], name: str) -> Iterator[Entry]:
+def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -44,7 +44,7 @@ def _entries(lines: Iterable[str], name: str) -> Iterator[Entry]:
         forms = tuple(form for form in map(normalise, target.split("|")) if form)
         if not tab or not normalise(source) or not forms:
             raise DataError(f"{name}, line {number}: a glossary entry is a word, a tab and its translation (a|b|c)")
-        yield Entry(normalise(source), forms)
+        yield GlossaryEntry(normalise(source), forms)
 
 
 def _as_words(phrase: str) -> str:

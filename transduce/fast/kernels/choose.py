@@ -182,11 +182,6 @@ def _choose(
     tl.store(active_at + sentence, tl.where(done, 0, 1))
 
 
-def _powers(*sizes: int) -> list[int]:
-    """As powers of two. Without beams none is below 8: sums over a single number came out wrong on a GPU."""
-    return [max(8 if sizes[0] == 1 else 1, triton.next_power_of_2(size)) for size in sizes]
-
-
 def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plain: bool, exact: bool) -> None:
     """From logits (R * B, V), to which a bias (V) is added, one step further."""
     rows, beams, steps = slots.ancestors.shape
@@ -200,11 +195,13 @@ def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plai
     _read_logits[rows * beams, parts](
         logits, bias, best, top, total, vocabulary, chunks, parts, biased, CHUNK, PART, num_warps=4
     )
-    count, wanted = 1 if beams == 1 else 2 * beams, slots.finished.size(1)
+    # Two also for greedy search: with one, the loops over `flat` vanish, and Triton, seeing the reshaped scores in nothing
+    # but reductions, lets itself reorder them, though argmax counts on their order.
+    count, wanted = 2 * beams, slots.finished.size(1)
     _choose[(rows,)](
         logits, bias, best, top, total,
         slots.tokens, slots.scores, slots.ancestors, slots.length, slots.most, slots.active, slots.ended,
         slots.finished, slots.history, slots.parents, slots.end_totals, slots.end_parents, alpha,
         vocabulary, chunks, parts, beams, steps, wanted, count, CHUNK, biased, plain, exact and beams > 1,
-        *_powers(beams, chunks, parts, steps, wanted, count), num_warps=4,
+        *map(triton.next_power_of_2, (beams, chunks, parts, steps, wanted, count)), num_warps=4,
     )  # fmt: skip
