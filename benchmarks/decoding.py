@@ -2,6 +2,7 @@
 
     python benchmarks/decoding.py MODEL SOURCE.gz [--reference REF.gz] [--lines 2000] [--beams 1 4]    a trained model
     python benchmarks/decoding.py --random base [--sentences 1 256 4096]       random weights, all outputs equally long
+    python benchmarks/decoding.py MODEL SOURCE.gz --file 200000 [--beams 4]    a file that long, from disk to disk
 
 Writes JSON to benchmarks/results.
 """
@@ -9,10 +10,13 @@ Writes JSON to benchmarks/results.
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +150,45 @@ def trained(given: argparse.Namespace, device: str) -> dict:
     return {"model": str(given.model), "lines": len(lines), "batch": given.batch, "systems": result}
 
 
+def from_disk_to_disk(given: argparse.Namespace, device: str) -> dict:
+    """A file of so many lines, read, tokenized, translated, detokenized and written in order."""
+    model = Model.load(given.model, device, split=False)
+    tokenizers = model.tokenizers
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "source", Path(folder) / "target"
+        lines = itertools.islice(itertools.cycle(list(read_lines(given.source))), given.file)
+        source.write_text("".join(line + "\n" for line in lines))
+
+        def by_stream(beam: int, source: Path) -> None:
+            with target.open("w") as out:
+                out.writelines(f"{t.text}\n" for t in model.with_search(beam=beam).stream(read_lines(source)))
+
+        def by_loop(translate: Translate, source: Path) -> None:
+            ids = tokenizers.source.encode([normalise(line) for line in read_lines(source)])
+            texts = tokenizers.target.decode_all(translate(ids))
+            target.write_text("".join(text + "\n" for text in texts))
+
+        few = Path(folder) / "few"
+        few.write_text("".join(f"{line}\n" for line in itertools.islice(read_lines(source), 10_000)))
+        result: dict[str, dict] = {}
+        for beam in given.beams:
+            systems = {f"transduce {model.engine.name}": functools.partial(by_stream, beam)}
+            for batch in given.batches:
+                for name, make in peers(model.model, device, beam, batch, None).items():
+                    if name in given.peers or not given.peers:
+                        systems[f"{name}, batches of {batch}"] = functools.partial(by_loop, make())
+            facts: dict[str, dict] = {}
+            for name, run in systems.items():
+                run(few)  # compiles
+                begin = time.perf_counter()
+                run(source)
+                seconds = time.perf_counter() - begin
+                facts[name] = {"seconds": round(seconds, 2), "lines_per_second": round(given.file / seconds)}
+                print(f"  beam {beam} {name:50} {json.dumps(facts[name])}", file=sys.stderr, flush=True)
+            result[f"beam {beam}"] = facts
+    return {"model": str(given.model), "lines": given.file, "systems": result}
+
+
 def at_random(given: argparse.Namespace, device: str) -> dict:
     """Random weights: every source and every output has 24 tokens."""
     torch.manual_seed(0)
@@ -182,6 +225,8 @@ def main() -> None:
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32, help="sentences of a peer's batch")
+    parser.add_argument("--file", type=int, default=0, help="lines of a file that is translated from disk to disk")
+    parser.add_argument("--batches", type=int, nargs="+", default=[512, 1024, 2048], help="of peers, for --file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", type=int, default=0, help="sentences that are also translated one by one")
     parser.add_argument("--device", default="auto")
@@ -191,8 +236,11 @@ def main() -> None:
     device = prepare_device(given.device)
     if not given.random and not (given.model and given.source):
         parser.error("a model and a source, or --random")
-    facts = at_random(given, device) if given.random else trained(given, device)
-    write(given.output, given.name or f"decoding-{given.random or given.model.name}-{device}", facts)
+    work = at_random if given.random else from_disk_to_disk if given.file else trained
+    kind = "-file" if given.file else ""
+    write(
+        given.output, given.name or f"decoding-{given.random or given.model.name}{kind}-{device}", work(given, device)
+    )
 
 
 if __name__ == "__main__":

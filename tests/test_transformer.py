@@ -92,7 +92,7 @@ def test_beams_share_the_memory_of_their_sentence() -> None:
     source = source_rows(A, B)
     memory = model.encode(source)
     tokens = torch.tensor([[5, 6], [7, 8]])  # two hypotheses a sentence
-    together, state = model.step(tokens, memory, model.start(memory, 2))
+    together, state = model.step(tokens, memory, model.start(memory).reorder(torch.zeros_like(tokens)))
     together, _ = model.step(tokens, memory, state.reorder(torch.tensor([[1, 0], [0, 0]])))
     doubled = memory.keep(torch.tensor([0, 0, 1, 1]))
     _, state = model.step(torch.tensor([[6], [5], [7], [7]]), doubled, model.start(doubled))
@@ -103,7 +103,8 @@ def test_beams_share_the_memory_of_their_sentence() -> None:
 def test_finished_sentences_can_leave() -> None:
     model = small_model()
     memory = model.encode(source_rows(A, B))
-    _, state = model.step(torch.tensor([[5, 5], [6, 7]]), memory, model.start(memory, 2))
+    two = model.start(memory).reorder(torch.zeros(2, 2, dtype=torch.long))
+    _, state = model.step(torch.tensor([[5, 5], [6, 7]]), memory, two)
     both, _ = model.step(torch.tensor([[7, 7], [8, 9]]), memory, state)
     last = torch.tensor([1])
     one, _ = model.step(torch.tensor([[8, 9]]), memory.keep(last), state.keep(last))

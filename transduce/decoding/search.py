@@ -44,23 +44,27 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The `n_best` best targets of each sentence, best first. `watch` sees the hypotheses after every step."""
     memory = model.encode(lay_out([[[*request.source, END]] for request in requests]).to(device))
-    state = model.start(memory, roles.size)
+    state = model.start(memory)
     beams = Beams.begin(requests, roles.size, device)
-    tokens = torch.full_like(beams.scores, BEGIN, dtype=torch.long)
+    tokens = torch.full((len(requests), 1), BEGIN, device=device)
     while beams.sentences:
         looked: list[Tensor] | None = [] if roles.penalty.beta else None
         logits, state = model.step(tokens, memory, state, looked)  # (R, B, V)
         log_p = logits.float().log_softmax(-1)
+        widens = log_p.size(1) < roles.size
+        if widens:  # the first step: what comes next is the same for all hypotheses
+            log_p = log_p.repeat(1, roles.size, 1)
         for rule in (never_written, *roles.rules):
             rule(log_p, beams)
         if looked:
-            beams.looked = looked[-1] if beams.looked is None else beams.looked + looked[-1]
+            seen = looked[-1].expand(-1, roles.size, -1)
+            beams.looked = seen if beams.looked is None else beams.looked + seen
         chosen = roles.choose(log_p, beams)
         _advance(beams, chosen, roles.penalty)
         if watch is not None:
             watch(beams)
         going_on = _still_open(beams, roles)
-        state, tokens = state.reorder(chosen.parents), chosen.tokens
+        state, tokens = state.reorder(chosen.parents.clamp(max=0) if widens else chosen.parents), chosen.tokens
         if len(going_on) <= LEAVING * len(beams.sentences):
             rows = moved_up(going_on)
             beams.keep(rows)

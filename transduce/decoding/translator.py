@@ -9,6 +9,7 @@ from typing import Self, overload
 
 from transduce.decoding.batches import Engine, PlainEngine
 from transduce.decoding.forced import alternatives, score_targets
+from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.lengths import Lengths
 from transduce.decoding.mbr import most_like_the_others
@@ -92,7 +93,9 @@ class Translator:
         begins = itertools.chain(prefixes, itertools.repeat(""))
         while read := list(itertools.islice(remaining, chunk or self.engine.chunk)):
             prefix = list(itertools.islice(begins, len(read)))
-            yield from self._translate_chunk(read, prefix, wording, progress or Progress(), done)
+            with garbage_collection_paused():
+                translated = self._translate_chunk(read, prefix, wording, progress or Progress(), done)
+            yield from translated
             done += len(read)
 
     def score(self, pairs: Iterable[tuple[str, str]], chunk: int = SCORED) -> Iterator[TargetScore]:
@@ -122,12 +125,7 @@ class Translator:
         split = self.search.split and not task_of(self.settings).labels
         sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split)
         filled = [sentence for sentence in sentences if sentence.source]
-        begun: set[int] = set()
-        requests = []
-        for sentence in filled:
-            prefix = "" if sentence.line in begun else prefixes[sentence.line]
-            begun.add(sentence.line)
-            requests.append(self._request(sentence, prefix, wording))
+        requests = self._requests(filled, prefixes, wording)
         count = 0
 
         def found(more: int) -> None:
@@ -141,14 +139,24 @@ class Translator:
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return _joined(lines, sentences, each)
 
-    def _request(self, sentence: Sentence, begins_with: str, wording: Wording) -> Request:
-        length = len(sentence.source)
-        most, least = self.lengths.limit(length), self.lengths.least(length)
-        if not begins_with and not wording.has_terms:
-            return Request(sentence.source, most, least)
+    def _requests(self, sentences: Sequence[Sentence], prefixes: Sequence[str], wording: Wording) -> list[Request]:
+        """A prefix is for the first sentence of its line."""
+        lengths = {len(s.source) for s in sentences}  # few, and sentences are many
+        limits = {length: (self.lengths.limit(length), self.lengths.least(length)) for length in lengths}
+        plain = [Request(s.source, *limits[len(s.source)]) for s in sentences]
+        if not wording.has_terms and not any(prefixes):
+            return plain
+        requests, line = [], -1
+        for request, sentence in zip(plain, sentences, strict=True):
+            begins_with = prefixes[sentence.line] if sentence.line != line else ""
+            line = sentence.line
+            requests.append(self._with_wishes(request, sentence, begins_with, wording))
+        return requests
+
+    def _with_wishes(self, request: Request, sentence: Sentence, begins_with: str, wording: Wording) -> Request:
         prefix, terms = wording.prefix(begins_with), wording.terms(normalise(sentence.text))
         room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
-        return Request(sentence.source, min(max(most, room), self.lengths.positions), least, prefix, terms)
+        return request._replace(most=min(max(request.most, room), self.lengths.positions), prefix=prefix, terms=terms)
 
     def _find(self, requests: list[Request], wording: Wording, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """Sentences with terms apart: their search is slower, and the others need not wait for it."""
@@ -156,6 +164,8 @@ class Translator:
         if s.mbr != "none":
             wanted = s.beam if s.method == "beam" else s.candidates
         roles = make_roles(s, wanted, wording)
+        if not wording.has_terms:
+            return self.engine.find(requests, for_requests(roles, requests, wording), found) if requests else []
         results: list[list[Hypothesis]] = [[] for _ in requests]
         for has_terms in (False, True):
             group = [i for i, request in enumerate(requests) if bool(request.terms) == has_terms]
@@ -179,11 +189,10 @@ class Translator:
             if not candidates or not math.isfinite(candidates[0].score):
                 yield Translation(sentence.text, "", "failed", ())
                 continue
-            order = list(range(len(candidates)))
+            best = hypotheses[0]
             if self.search.mbr != "none":
                 order = most_like_the_others([c.text for c in candidates], self.search.mbr)[: wording.wishes.n_best]
-                candidates = [candidates[i] for i in order]
-            best = hypotheses[order[0]]
+                candidates, best = [candidates[i] for i in order], hypotheses[order[0]]
             others = self._alternatives(sentence, best, wording) if wording.wishes.alternatives else ()
             status = _status(sentence, best, wording)
             yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), others)

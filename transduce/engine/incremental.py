@@ -43,6 +43,13 @@ class Cache(NamedTuple):
         keys[:, :, :filled], values[:, :, :filled] = self
         return Cache(keys, values)
 
+    def widen(self, beams: int) -> Cache:
+        """What one hypothesis wrote, as the first of so many; the others wrote nothing yet."""
+        rows, heads, slots, _ = self.keys.shape
+        keys, values = (part.new_zeros(rows, heads, slots * beams, part.size(3)) for part in self)
+        keys[:, :, ::beams], values[:, :, ::beams] = self
+        return Cache(keys, values)
+
 
 class IncrementalState(NamedTuple):
     """Caches of every layer, and who descends from whom."""
@@ -54,10 +61,13 @@ class IncrementalState(NamedTuple):
     length: int
 
     def reorder(self, parents: Tensor) -> IncrementalState:
-        if parents.size(1) == 1:
+        beams = parents.size(1)
+        if beams == 1:
             return self
-        rows = parents.unsqueeze(-1).expand_as(self.ancestors)
-        return self._replace(ancestors=self.ancestors.gather(1, rows))
+        widens = self.ancestors.size(1) == 1
+        past = [cache.widen(beams) for cache in self.past] if widens else self.past
+        rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.size(2))
+        return self._replace(past=past, ancestors=self.ancestors.gather(1, rows))
 
     def keep(self, sentences: Tensor) -> IncrementalState:
         moved = (sentences != torch.arange(len(sentences), device=sentences.device)).nonzero().squeeze(1)
@@ -89,7 +99,7 @@ class Incremental(WithEncoder):
             x = layer(x, mask)
         return Memory(self.encoder_norm(x), source.segments)
 
-    def start(self, memory: Memory, beams: int = 1) -> IncrementalState:
+    def start(self, memory: Memory) -> IncrementalState:
         rows, heads = memory.states.size(0), self.weights.cross_heads
         caches = []
         for layer in self.weights.layers:
@@ -98,7 +108,7 @@ class Incremental(WithEncoder):
             caches.append(Cache(_by_head(keys, heads.number).contiguous(), _by_head(values, heads.number).contiguous()))
         hidden = torch.zeros(memory.segments.shape, dtype=self.weights.dtype, device=memory.segments.device)
         hidden.masked_fill_(memory.segments == 0, torch.finfo(hidden.dtype).min)
-        ancestors = torch.zeros(rows, beams, 0, dtype=torch.long, device=hidden.device)
+        ancestors = torch.zeros(rows, 1, 0, dtype=torch.long, device=hidden.device)
         return IncrementalState([], caches, hidden[:, None, None, :], ancestors, 0)
 
     def step(

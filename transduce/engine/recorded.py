@@ -24,7 +24,8 @@ from transduce.nn.rows import Rows
 from transduce.text.special import BEGIN
 
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
-ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too; more are worth the launches
+ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too
+LEAST_WIDTH = 8  # tokens of arriving sentences; widths that are recorded are powers of two
 
 
 class Shape(NamedTuple):
@@ -60,7 +61,7 @@ class RecordedSearch:
         self.past = self._caches(self.weights.self_heads, shape.steps * shape.beams)
         self.memory = self._caches(self.weights.cross_heads, shape.sources)
         self._step = self._recorded(self._run)
-        self._arrivals: dict[int, tuple[Arrivals, Callable[[], None]]] = {}
+        self._arrivals: dict[tuple[int, int], tuple[Arrivals, Callable[[], None]]] = {}
 
     def step(self) -> None:
         """All sentences that are active, one token further."""
@@ -69,18 +70,19 @@ class RecordedSearch:
     def put(self, new: Arrivals) -> None:
         """New sentences into their places. They are put by a recording if one fits, the last of them several times if
         need be: it comes to the same."""
-        arriving = len(new.tokens)
+        arriving, width = new.tokens.shape
         count = next((size for size in ARRIVING if arriving <= size), None)
-        if self.device != "cuda" or count is None or 8 < 2 * arriving < count:
+        if self.device != "cuda" or count is None:
             self._arrive(new)
             return
-        if count not in self._arrivals:
-            tokens = torch.zeros(count, self.shape.sources, dtype=new.tokens.dtype, device=self.device)
+        size = count, min(self.shape.sources, max(LEAST_WIDTH, 1 << (width - 1).bit_length()))
+        if size not in self._arrivals:
+            tokens = torch.zeros(size, dtype=new.tokens.dtype, device=self.device)
             own = Arrivals(tokens, *(torch.zeros(count, dtype=torch.int32, device=self.device) for _ in range(3)))
             own.source.fill_(1)
             _fill(own, new)
-            self._arrivals[count] = (own, self._recorded(lambda: self._arrive(own)))
-        own, arrive = self._arrivals[count]
+            self._arrivals[size] = (own, self._recorded(lambda: self._arrive(own)))
+        own, arrive = self._arrivals[size]
         _fill(own, new)
         arrive()
 

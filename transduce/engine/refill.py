@@ -6,26 +6,25 @@ those that left are looked at, others are in their places and the next steps in 
 
 from __future__ import annotations
 
-import contextlib
-import gc
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.search import Roles
 from transduce.engine.incremental import Incremental
-from transduce.engine.recorded import Arrivals, RecordedSearch, Shape
+from transduce.engine.recorded import ARRIVING, Arrivals, RecordedSearch, Shape
 from transduce.engine.walk_back import Found, hypotheses_of
 from transduce.text.special import END
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192)  # hypotheses that are searched side by side; each is recorded by itself
 KEPT = 6  # recordings
-PARTS = 4  # that a full batch arrives in, so that not all are done at the same time
+PARTS = 8  # that a full batch arrives in, so that not all are done at the same time
 
 
 class Left(NamedTuple):
@@ -46,7 +45,7 @@ class RefillEngine:
 
     @torch.inference_mode()
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        with _no_garbage_collection():
+        with garbage_collection_paused():
             return self._find(requests, roles, found)
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
@@ -58,15 +57,18 @@ class RefillEngine:
         results: list[list[Hypothesis]] = [[] for _ in requests]
         left: Left | None = None
         steps = 2 if places >= 512 else 4  # before somebody looks who is done
-        # Where more wait than fit they come in parts, so that later ones are laid out beside the GPU's work.
-        part = places if len(requests) <= places else max(1, places // PARTS)
+        # Where more wait than fit they come a part at a time, so that they do not leave all at the same time either.
+        staggered = len(requests) > places
+        part = max(1, places // PARTS) if staggered else min(places, ARRIVING[-1])
         while len(waiting) or left or (owner >= 0).any():
             free = np.flatnonzero(owner < 0)
-            if len(waiting) and len(free) >= min(len(waiting), max(1, part // 2)):
-                some = min(part, len(free), len(waiting))
+            while len(waiting) and len(free) >= min(len(waiting), part):
+                some = min(part, len(waiting))
                 owner[free[:some]] = waiting[:some]
                 search.put(text.arrivals(waiting[:some], free[:some]))
-                waiting = waiting[some:]
+                waiting, free = waiting[some:], free[some:]
+                if staggered:
+                    break
             if (owner >= 0).any():
                 for _ in range(steps):
                     search.step()
@@ -123,19 +125,6 @@ class RefillEngine:
 
     def _send(self, x: torch.Tensor) -> torch.Tensor:
         return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Python looks for garbage the more often the more lists are made, and ours are none: it would take longer than
-    all the rest."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _look_at(left: Left, roles: Roles) -> list[list[Hypothesis]]:

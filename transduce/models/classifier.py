@@ -50,7 +50,7 @@ class Classifier(WithEncoder):
         pooled = mean_of(memory, target_in.segments)
         return torch.where((target_in.positions == 0).unsqueeze(-1), pooled, self.end.to(pooled.dtype))
 
-    def start(self, memory: Memory, beams: int = 1) -> ClassifierState:
+    def start(self, memory: Memory) -> ClassifierState:
         return ClassifierState(written=False)
 
     def step(

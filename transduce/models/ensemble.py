@@ -51,9 +51,9 @@ class Ensemble(Seq2Seq):
     def encode(self, source: Rows) -> Memory:
         return cast(Memory, Memories([model.encode(source) for model in self.each()]))
 
-    def start(self, memory: Memory, beams: int = 1) -> States:
+    def start(self, memory: Memory) -> States:
         memories = cast(Memories, memory).each
-        return States([model.start(own, beams) for model, own in zip(self.each(), memories, strict=True)])
+        return States([model.start(own) for model, own in zip(self.each(), memories, strict=True)])
 
     def step(
         self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, flat_rows
+from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
 from transduce.nn.attention import attend
 from transduce.nn.dropout import Dropout
 from transduce.nn.precision import Linear
@@ -39,11 +39,11 @@ class RecurrentState(NamedTuple):
     beams: int = 1
 
     def reorder(self, parents: Tensor) -> RecurrentState:
-        return self._replace(hidden=self.hidden.index_select(2, flat_rows(parents)))
+        rows = rows_of_parents(parents, self.beams)
+        return RecurrentState(self.hidden.index_select(2, rows), parents.size(1))
 
     def keep(self, sentences: Tensor) -> RecurrentState:
-        every = torch.arange(self.beams, device=sentences.device).expand(len(sentences), -1)
-        return self._replace(hidden=self.hidden.index_select(2, flat_rows(every, sentences)))
+        return self._replace(hidden=self.hidden.index_select(2, rows_of_sentences(sentences, self.beams)))
 
 
 class Recurrent(Seq2Seq):
@@ -81,9 +81,9 @@ class Recurrent(Seq2Seq):
         u = last.unflatten(1, (self.decoder.num_layers, -1)).transpose(2, 3).flatten(3)  # (parts, N, R, D)
         return Memory(padded, source.segments, u.permute(2, 0, 1, 3))
 
-    def start(self, memory: Memory, beams: int = 1) -> RecurrentState:
+    def start(self, memory: Memory) -> RecurrentState:
         assert memory.last is not None
-        return RecurrentState(memory.last.permute(1, 2, 0, 3).repeat_interleave(beams, 2).contiguous(), beams)
+        return RecurrentState(memory.last.permute(1, 2, 0, 3).contiguous())
 
     def step(
         self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None

@@ -2,7 +2,7 @@
 
 logits        = model(source, target_in)            teacher forcing
 memory        = model.encode(source)
-state         = model.start(memory, beams)          before the first token of R x B hypotheses
+state         = model.start(memory)                 before the first token, one hypothesis a sentence
 logits, state = model.step(tokens, memory, state)   one token further: (R, B) -> (R, B, vocabulary)
 
 Teacher forcing has two halves, so that a loss may take the second a slice at a time:
@@ -39,16 +39,21 @@ class State(Protocol):
     """What a decoder carries from one step to the next, for B hypotheses of each of R sentences."""
 
     def reorder(self, parents: Tensor) -> State:
-        """(R, B): which hypothesis of its sentence each new one continues."""
+        """(R, B): which hypothesis of its sentence each new one continues. The first time, one becomes B."""
 
     def keep(self, sentences: Tensor) -> State:
         """Only these sentences; follows `Memory.keep`."""
 
 
-def flat_rows(beams: Tensor, sentences: Tensor | None = None) -> Tensor:
-    """Hypotheses (R, B) of these sentences, or of all, as rows of a tensor in which they lie below one another."""
-    sentences = torch.arange(beams.size(0), device=beams.device) if sentences is None else sentences
-    return (sentences.unsqueeze(1) * beams.size(1) + beams).flatten()
+def rows_of_parents(parents: Tensor, beams: int) -> Tensor:
+    """parents (R, B) as rows of a tensor in which `beams` hypotheses a sentence lie below one another."""
+    sentences = torch.arange(len(parents), device=parents.device)
+    return (sentences.unsqueeze(1) * beams + parents).flatten()
+
+
+def rows_of_sentences(sentences: Tensor, beams: int) -> Tensor:
+    """All hypotheses of these sentences, likewise."""
+    return (sentences.unsqueeze(1) * beams + torch.arange(beams, device=sentences.device)).flatten()
 
 
 @dataclass
@@ -80,8 +85,8 @@ class Seq2Seq(nn.Module, ABC):
         """Read the source."""
 
     @abstractmethod
-    def start(self, memory: Memory, beams: int = 1) -> State:
-        """The state before the first token, so many hypotheses a sentence."""
+    def start(self, memory: Memory) -> State:
+        """The state before the first token. All hypotheses of a sentence are the same there: it is that of one."""
 
     @abstractmethod
     def step(

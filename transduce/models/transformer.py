@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, flat_rows
+from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.dropout import Dropout
@@ -55,15 +55,16 @@ class TransformerState(NamedTuple):
 
     past: list[KeysValues | None]
     memory: list[KeysValues]
-    length: int
-    beams: int
+    length: int = 0
+    beams: int = 1
 
     def reorder(self, parents: Tensor) -> TransformerState:
-        rows = flat_rows(parents)
-        return self._replace(past=[kv.select(rows) if kv else None for kv in self.past])
+        rows = rows_of_parents(parents, self.beams)
+        past = [kv.select(rows) if kv else None for kv in self.past]
+        return self._replace(past=past, beams=parents.size(1))
 
     def keep(self, sentences: Tensor) -> TransformerState:
-        rows = flat_rows(torch.arange(self.beams, device=sentences.device).expand(len(sentences), -1), sentences)
+        rows = rows_of_sentences(sentences, self.beams)
         memory = [kv.select(sentences) for kv in self.memory]
         return self._replace(past=[kv.select(rows) if kv else None for kv in self.past], memory=memory)
 
@@ -121,8 +122,8 @@ class Transformer(WithEncoder):
             x, _ = layer(x, keys_values, mask, memory_mask, self_maps=self_maps, cross_maps=cross_maps)
         return self._leave(x)
 
-    def start(self, memory: Memory, beams: int = 1) -> TransformerState:
-        return TransformerState([None] * len(self.decoder), self._memory_keys_values(memory), 0, beams)
+    def start(self, memory: Memory) -> TransformerState:
+        return TransformerState([None] * len(self.decoder), self._memory_keys_values(memory))
 
     def step(
         self, tokens: Tensor, memory: Memory, state: State, looked: list[Tensor] | None = None

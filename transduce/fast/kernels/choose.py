@@ -195,8 +195,8 @@ def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plai
     _read_logits[rows * beams, parts](
         logits, bias, best, top, total, vocabulary, chunks, parts, biased, CHUNK, PART, num_warps=4
     )
-    # Two also for greedy search: with one, the loops over `flat` vanish, and Triton, seeing the reshaped scores in nothing
-    # but reductions, lets itself reorder them, though argmax counts on their order.
+    # Two also for greedy search: with one, the loops over `flat` vanish, and Triton, which sees the reshaped scores in
+    # nothing but reductions then, reorders them, though argmax counts on their order.
     count, wanted = 2 * beams, slots.finished.size(1)
     _choose[(rows,)](
         logits, bias, best, top, total,
