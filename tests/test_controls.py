@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,9 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import bundled_pairs
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 import transduce
 from transduce.cli import main
+from transduce.decoding import similarity
 from transduce.decoding.batches import PlainEngine
 from transduce.decoding.results import Translation, join
 from transduce.decoding.sentences import sentences_of
@@ -149,6 +154,16 @@ def test_samples_can_be_repeated(model: Model) -> None:
     assert one == again
     assert one != other
     assert len(set(one)) > 1
+
+
+def test_all_pairs_are_compared_as_sacrebleu_compares_two() -> None:
+    words = ["a", "the", "dog", "cat's", "runs", "!", "ö", "一", "x.y"]
+    rng = random.Random(1)
+    texts = [" ".join(rng.choices(words, k=rng.randrange(14))) for _ in range(20)]
+    for ours, theirs in ((similarity.chrf, CHRF()), (similarity.bleu, BLEU(effective_order=True))):
+        scores = ours(texts)
+        for (i, text), (j, right) in itertools.product(enumerate(texts), repeat=2):
+            assert scores[i, j] == pytest.approx(theirs.sentence_score(text, [right]).score, abs=1e-9), (text, right)
 
 
 def test_minimum_bayes_risk_takes_what_is_most_like_the_others(model: Model) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,12 +59,6 @@ def _score(by: dict[str, Any], hypotheses: Sequence[str], references: Sequence[s
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> float:
     """BLEU alone, as validation needs it."""
     return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], lowercase=lowercase, tokenize=tokenize).score
-
-
-def sentence_measure(name: str) -> Callable[[str, str], float]:
-    """chrF, or BLEU smoothed as sentences need it, of one text against another."""
-    metric = CHRF() if name == "chrf" else BLEU(effective_order=True)
-    return lambda text, other: metric.sentence_score(text, [other]).score
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from transduce import evaluate
+import numpy as np
+
+from transduce.decoding import similarity
 
 
 def most_like_the_others(texts: Sequence[str], measure: str) -> list[int]:
     """Places of candidates by their mean similarity to all, best first, each text once."""
     counts = Counter(texts)
-    similarity = evaluate.sentence_measure(measure)
-    utility = {text: sum(count * similarity(text, other) for other, count in counts.items()) for text in counts}
+    measured = {"chrf": similarity.chrf, "bleu": similarity.bleu}[measure](list(counts))
+    utility = measured @ np.array(list(counts.values()))
     first = {text: place for place, text in reversed(list(enumerate(texts)))}
-    return [first[text] for text in sorted(utility, key=lambda text: (-utility[text], first[text]))]
+    order = sorted(zip(-utility, map(first.__getitem__, counts), strict=True))
+    return [place for _, place in order]

@@ -25,7 +25,6 @@ from transduce.text.special import BEGIN
 
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
 ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too
-LEAST_WIDTH = 8  # tokens of arriving sentences; widths that are recorded are powers of two
 
 
 class Shape(NamedTuple):
@@ -75,7 +74,7 @@ class RecordedSearch:
         if self.device != "cuda" or count is None:
             self._arrive(new)
             return
-        size = count, min(self.shape.sources, max(LEAST_WIDTH, 1 << (width - 1).bit_length()))
+        size = count, min(self.shape.sources, _round_up(width))
         if size not in self._arrivals:
             tokens = torch.zeros(size, dtype=new.tokens.dtype, device=self.device)
             own = Arrivals(tokens, *(torch.zeros(count, dtype=torch.int32, device=self.device) for _ in range(3)))
@@ -165,6 +164,12 @@ class RecordedSearch:
             return torch.zeros(*shape, width, dtype=dtype, device=self.device)
 
         return [(empty(heads.d_k), empty(heads.d_v)) for _ in self.weights.layers]
+
+
+def _round_up(width: int) -> int:
+    """To a width that is recorded: 8, 16, 24, 32, 40, ..., 64, 80, 96, ..."""
+    step = max(8, 1 << max(0, (width - 1).bit_length() - 3))
+    return -(-width // step) * step
 
 
 def _fill(own: Arrivals, new: Arrivals) -> None:

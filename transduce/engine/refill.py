@@ -7,7 +7,8 @@ those that left are looked at, others are in their places and the next steps in 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +23,14 @@ from transduce.engine.recorded import ARRIVING, Arrivals, RecordedSearch, Shape
 from transduce.engine.walk_back import Found, hypotheses_of
 from transduce.text.special import END
 
-SIZES = (1, 8, 64, 256, 1024, 4096, 8192)  # hypotheses that are searched side by side; each is recorded by itself
+SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
+MANY_STEPS, FEW_STEPS = 2, 4  # before somebody looks who is done; of many sentences some always are
+PARTS = 8  # of the places; so many must be free before others are put into them, all in one go
+MOST_DONE = 32  # parts whose results may wait
 KEPT = 6  # recordings
-PARTS = 8  # that a full batch arrives in, so that not all are done at the same time
 
 
-class Left(NamedTuple):
+class Done(NamedTuple):
     """Sentences that are done, and their tables once they have come from the GPU."""
 
     requests: np.ndarray
@@ -50,53 +53,80 @@ class RefillEngine:
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         search = self._recording(requests, roles)
-        text = _Text(requests, self._send)
-        places = search.shape.sentences
-        waiting = np.argsort(text.lengths, kind="stable")[::-1]  # the longest first
-        owner = np.full(places, -1)  # which request is in each place
+        waiting = deque(sorted(range(len(requests)), key=lambda i: -len(requests[i].source)))  # the longest first
+        owner = np.full(search.shape.sentences, -1)  # which request is in each place
         results: list[list[Hypothesis]] = [[] for _ in requests]
-        left: Left | None = None
-        steps = 2 if places >= 512 else 4  # before somebody looks who is done
-        # Where more wait than fit they come a part at a time, so that they do not leave all at the same time either.
-        staggered = len(requests) > places
-        part = max(1, places // PARTS) if staggered else min(places, ARRIVING[-1])
-        while len(waiting) or left or (owner >= 0).any():
-            free = np.flatnonzero(owner < 0)
-            while len(waiting) and len(free) >= min(len(waiting), part):
-                some = min(part, len(waiting))
-                owner[free[:some]] = waiting[:some]
-                search.put(text.arrivals(waiting[:some], free[:some]))
-                waiting, free = waiting[some:], free[some:]
-                if staggered:
-                    break
-            if (owner >= 0).any():
-                for _ in range(steps):
+        done: deque[Done] = deque()
+        while waiting or done or (owner >= 0).any():
+            self._fill(search, requests, waiting, owner)
+            working = bool((owner >= 0).any())
+            if working:
+                for _ in range(MANY_STEPS if len(owner) >= 512 else FEW_STEPS):
                     search.step()
-            if left:  # while the GPU is busy
-                for i, hypotheses in zip(left.requests.tolist(), _look_at(left, roles), strict=True):
+            is_idle = self._idle_after()
+            while done and (not working or len(done) > MOST_DONE or not is_idle()):
+                some = done.popleft()
+                for i, hypotheses in zip(some.requests.tolist(), _hypotheses(some, roles), strict=True):
                     results[i] = hypotheses
-                found(len(left.requests))
-            left = self._leave(search, owner)
+                found(len(some.requests))
+            if working:
+                done.extend(self._leave(search, owner))
         return results
 
-    def _leave(self, search: RecordedSearch, owner: np.ndarray) -> Left | None:
+    def _fill(self, search: RecordedSearch, requests: list[Request], waiting: deque[int], owner: np.ndarray) -> None:
+        """Sentences that wait into places that are free, a part at a time."""
+        free = np.flatnonzero(owner < 0)
+        part = ARRIVING[-1] if len(waiting) <= len(free) else min(ARRIVING[-1], max(1, len(owner) // PARTS))
+        while waiting and len(free) >= min(len(waiting), part):
+            some = [waiting.popleft() for _ in range(min(len(waiting), part))]
+            places, free = free[: len(some)], free[len(some) :]
+            owner[places] = some
+            search.put(self._laid_out([requests[i] for i in some], places))
+
+    def _laid_out(self, some: list[Request], places: np.ndarray) -> Arrivals:
+        """Sentences on the GPU, padded to the longest of them there."""
+        flat = array("i")
+        for request in some:
+            flat.extend(request.source)
+            flat.append(END)
+        lengths = np.fromiter((len(request.source) + 1 for request in some), np.int64, len(some))
+        most = np.fromiter((request.most for request in some), np.int64, len(some))
+        facts = np.stack([np.cumsum(lengths) - lengths, lengths, most, places])
+        begin, length, limit, where = self._send(torch.from_numpy(facts)).unbind()
+        ends = begin.unsqueeze(1) + torch.arange(int(lengths.max()), device=begin.device)
+        tokens = self._send(torch.from_numpy(np.frombuffer(flat, np.int32).copy()))[ends.clamp_(max=len(flat) - 1)]
+        return Arrivals(tokens, length.int(), limit.int(), where.int())
+
+    def _idle_after(self) -> Callable[[], bool]:
+        """Whether the GPU has done all that was asked of it so far; a CPU never has to be kept busy."""
+        if self.device != "cuda":
+            return lambda: False
+        event = torch.cuda.Event()
+        event.record()
+        return event.query
+
+    def _leave(self, search: RecordedSearch, owner: np.ndarray) -> Iterator[Done]:
         """Wait for the GPU; who is done gives up the place, and the tables are asked for."""
         done = np.flatnonzero((owner >= 0) & (search.slots.active.cpu().numpy() == 0))
-        if not len(done):
-            return None
-        requests = owner[done]
-        owner[done] = -1
-        s, where = search.slots, self._send(torch.from_numpy(done))
+        part = max(1, len(owner) // PARTS)
+        for begin in range(0, len(done), part):
+            some = done[begin : begin + part]
+            requests = owner[some]
+            owner[some] = -1
+            yield self._asked_for(search, requests, self._send(torch.from_numpy(some)))
+
+    def _asked_for(self, search: RecordedSearch, requests: np.ndarray, where: Tensor) -> Done:
+        s = search.slots
         tables = [
             t.index_select(0, where)
             for t in (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
         ]
         if self.device != "cuda":
-            return Left(requests, tables, None)
+            return Done(requests, tables, None)
         here = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t, non_blocking=True) for t in tables]
         arrived = torch.cuda.Event()
         arrived.record()
-        return Left(requests, here, arrived)
+        return Done(requests, here, arrived)
 
     def _recording(self, requests: list[Request], roles: Roles) -> RecordedSearch:
         """For as many sentences as there are, and as long ones; sizes are rounded up, so that few are recorded."""
@@ -127,34 +157,10 @@ class RefillEngine:
         return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x
 
 
-def _look_at(left: Left, roles: Roles) -> list[list[Hypothesis]]:
-    if left.arrived is not None:
-        left.arrived.synchronize()
-    return hypotheses_of(Found(*(table.numpy() for table in left.tables)), roles.n_best, roles.penalty)
-
-
-class _Text:
-    """All sentences end to end on the GPU, from where they are laid out when their turn comes."""
-
-    def __init__(self, requests: list[Request], send: Callable[[Tensor], Tensor]) -> None:
-        flat = array("i")
-        for request in requests:
-            flat.extend(request.source)
-            flat.append(END)
-        self.lengths = np.fromiter((len(request.source) + 1 for request in requests), np.int64, len(requests))
-        most = np.fromiter((request.most for request in requests), np.int64, len(requests))
-        begins = np.cumsum(self.lengths) - self.lengths
-        self._send = send
-        self._flat = send(torch.from_numpy(np.frombuffer(flat, np.int32).copy()))
-        self._facts = send(torch.from_numpy(np.stack([begins, self.lengths, most])))
-
-    def arrivals(self, requests: np.ndarray, places: np.ndarray) -> Arrivals:
-        """These, longest first, for these places."""
-        which, where = self._send(torch.from_numpy(np.stack([requests, places]))).unbind()
-        begin, length, most = self._facts[:, which].unbind()
-        slots = torch.arange(int(self.lengths[requests[0]]), device=which.device)
-        tokens = self._flat[(begin.unsqueeze(1) + slots).clamp_(max=len(self._flat) - 1)]
-        return Arrivals(tokens, length.int(), most.int(), where.int())
+def _hypotheses(done: Done, roles: Roles) -> list[list[Hypothesis]]:
+    if done.arrived is not None:
+        done.arrived.synchronize()
+    return hypotheses_of(Found(*(table.numpy() for table in done.tables)), roles.n_best, roles.penalty)
 
 
 def _round_up(size: int) -> int:
