@@ -38,6 +38,7 @@ def translate(
     forbid: Annotated[list[str] | None, Parameter(negative="")] = None,
     prefix: str | None = None,
     alternatives: int = 0,
+    alignments: Annotated[bool, Parameter(negative="")] = False,
     together: Annotated[list[Path] | None, Parameter(name="--with", negative="")] = None,
     split: bool = True,
     json: bool = False,
@@ -85,6 +86,8 @@ def translate(
         File with what the translation of each line begins with.
     alternatives
         With --json: so many tokens that could stand at each place, with their probabilities.
+    alignments
+        Also say which words come from which, behind |||: "the house ||| 0-0 1-1" (Pharaoh format).
     together
         Another model folder of the same vocabulary: the models write together; may be given several times.
     split
@@ -110,6 +113,8 @@ def translate(
     which, count = parse_shard(shard)
     if n_best > 1 and not json and (count > 1 or resume):
         raise SettingsError("--n-best with --shard or --resume needs --json: outputs are joined line by line")
+    if alignments and n_best > 1 and not json:
+        raise SettingsError("--alignments with --n-best needs --json, which has a place for them")
     if alternatives and not json:
         raise SettingsError("--alternatives needs --json, which has a place for them")
     inputs = [*files, *(str(file) for file in (glossary, prefix) if file)]
@@ -117,12 +122,12 @@ def translate(
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
     translator = Model.load(model, device, weights, together or (), **search_settings(settings, **flags))
-    asked = (translator.search, n_best, keep, forbid, alternatives, json, shard, weights, together)
+    asked = (translator.search, n_best, keep, forbid, alternatives, alignments, json, shard, weights, together)
     mark = mark_of(model, inputs, *asked)
     kept = lines_kept(output, resume, mark, translator.engine.chunk)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
-    wishes = Wishes(n_best, words, keep, forbid or (), alternatives=alternatives)
+    wishes = Wishes(n_best, words, keep, forbid or (), alternatives, alignments)
     at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
     on_screen = output is None and sys.stdout.isatty()  # then the lines themselves show how far it is
     if engine or precision:
@@ -140,7 +145,7 @@ def translate(
 
     numbered = zip(itertools.count(which + done * count, count), translations(), strict=False)
     watched = _warn_at_the_end(numbered, translator.lengths.longest, report)
-    return deliver(_lines_of(watched, n_best, json), output, report, mark, kept)
+    return deliver(_lines_of(watched, n_best, json, alignments), output, report, mark, kept)
 
 
 Numbered = tuple[int, "Translation"]  # with the line it comes from
@@ -168,7 +173,9 @@ def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Repor
             report.warn(f"status {status} ({meaning[status]}): {counts[status]:,} in all, line {listed}")
 
 
-def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool) -> Iterator[str]:
+def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool, aligned: bool) -> Iterator[str]:
+    from transduce.text.words import pharaoh
+
     for number, t in translations:
         if json:
             record = {"line": number, "source": t.source, "translation": t.text, "status": t.status, "score": t.score}
@@ -177,9 +184,11 @@ def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool) -> Iter
                 record["parts"] = [{"source": p.source, "translation": p.text, "status": p.status} for p in t.parts]
             if t.alternatives:
                 record["alternatives"] = t.alternatives
+            if aligned:
+                record["alignment"] = t.alignment
             yield strict_json.dumps(record)
         elif n_best == 1:
-            yield t.text
+            yield f"{t.text} ||| {pharaoh(t.alignment)}" if aligned else t.text
         elif not t.candidates:
             yield f"{number}\t0.0000\t"
         else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from transduce.text.sentences import is_unspaced
+from transduce.text.words import Links, count_words
 
 
 class Candidate(NamedTuple):
@@ -32,6 +33,7 @@ class Translation(NamedTuple):
     candidates: tuple[Candidate, ...]
     parts: tuple[Translation, ...] = ()  # its sentences, where it has several
     alternatives: tuple[tuple[tuple[str, float], ...], ...] = ()  # of each token, with probabilities, where asked for
+    alignment: Links = ()  # (source word, target word), counted from 0, where asked for
 
     @property
     def score(self) -> float:
@@ -61,7 +63,16 @@ def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Transl
         candidates=tuple(_join_candidates(parts, gaps, rank) for rank in range(best)),
         parts=tuple(parts),
         alternatives=tuple(row for part in parts for row in part.alternatives),
+        alignment=tuple(_join_links(parts)),
     )
+
+
+def _join_links(parts: Sequence[Translation]) -> Iterator[tuple[int, int]]:
+    """The links of all parts, counted on."""
+    before, written = 0, 0
+    for part in parts:
+        yield from ((before + i, written + j) for i, j in part.alignment)
+        before, written = before + count_words(part.source), written + count_words(part.text)
 
 
 def _join_candidates(parts: Sequence[Translation], gaps: Sequence[str], rank: int) -> Candidate:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self, overload
 
+from transduce.decoding.alignment import Aligner, align
 from transduce.decoding.batches import Engine, PlainEngine
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
@@ -18,6 +19,7 @@ from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.wishes import Wishes, Wording
 from transduce.errors import SettingsError
+from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
@@ -25,6 +27,7 @@ from transduce.settings.sections import Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.tokenizers import Tokenizers
+from transduce.text.words import word_links
 
 SCORED = 4096  # pairs that are read ahead
 
@@ -114,6 +117,10 @@ class Translator:
             raise SettingsError(f"n_best={n_best} must be at least 1")
         if s.mbr != "none" and s.method == "sample" and n_best > s.candidates:
             raise SettingsError(f"n_best={n_best} must not exceed search.candidates={s.candidates}")
+        if wishes.alignment and (not self.model.looks_at_source or isinstance(self.model, Ensemble)):
+            raise SettingsError("word alignments need one model with attention over its source")
+        if wishes.alignment:
+            _ = self.aligner  # complains now
         if s.coverage_penalty and not self.model.looks_at_source:
             raise SettingsError("search.coverage_penalty needs a model with attention over its source")
 
@@ -135,7 +142,8 @@ class Translator:
             progress.update(at, lines=f"{at:,}")
 
         hypotheses = self._find(requests, wording, found)
-        translated = iter(self._finish(filled, hypotheses, wording))
+        finished = list(self._finish(filled, hypotheses, wording))
+        translated = iter(self._aligned(filled, finished, wording) if wording.wishes.alignment else finished)
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return _joined(lines, sentences, each)
 
@@ -196,6 +204,30 @@ class Translator:
             others = self._alternatives(sentence, best, wording) if wording.wishes.alternatives else ()
             status = _status(sentence, best, wording)
             yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), others)
+
+    def _aligned(
+        self, sentences: Sequence[Sentence], found: list[Translation], wording: Wording
+    ) -> Iterator[Translation]:
+        """The same, with the words that come from one another."""
+        targets = [[wording.ids[piece] for piece in (t.candidates[0].tokens if t.candidates else ())] for t in found]
+        sources, targets = [s.source for s in sentences], [ids[: self.lengths.longest] for ids in targets]
+        places = align(self.model, sources, targets, self.aligner, self.search.tokens, self.device)
+        pieces = self.tokenizers.source.pieces
+        for sentence, t, looked in zip(sentences, found, places, strict=True):
+            tokens = t.candidates[0].tokens if t.candidates else ()
+            yield t._replace(alignment=word_links(pieces(sentence.source), tokens[: len(looked)], looked))
+
+    @property
+    def aligner(self) -> Aligner:
+        """The head that links words: the one that training found, else all of the last layer together."""
+        m = self.settings.model
+        layers, heads = (m.decoder_layers or m.layers, m.heads) if m.kind == "transformer" else (1, 1)
+        if self.search.aligner is None:
+            return Aligner(layers, None, reads=False)
+        found = Aligner.parse(self.search.aligner)
+        if not 1 <= found.layer <= layers or not 1 <= (found.head or 1) <= heads:
+            raise SettingsError(f'search.aligner="{found}": the model has layers 1 to {layers}, heads 1 to {heads}')
+        return found
 
     def _alternatives(
         self, sentence: Sentence, best: Hypothesis, wording: Wording

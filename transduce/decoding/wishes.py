@@ -31,6 +31,7 @@ class Wishes:
     keep: str | None = None  # a regular expression: what it matches is taken over unchanged
     forbidden: Sequence[str] = ()  # words that must not be written
     alternatives: int = 0  # so many other tokens at each place, with their probabilities
+    alignment: bool = False  # which words come from which
 
 
 class Wording:
@@ -52,6 +53,10 @@ class Wording:
     @cached_property
     def pieces(self) -> list[str]:
         return self.tokenizer.pieces(range(self.tokenizer.size))
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {piece: i for i, piece in enumerate(self.pieces)}
 
     @cached_property
     def word_start(self) -> Tensor:

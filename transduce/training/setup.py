@@ -13,6 +13,7 @@ import torch
 
 from transduce.data.batches import Batches
 from transduce.data.corpus import Corpus
+from transduce.decoding.aligner import find_aligner
 from transduce.errors import UserError
 from transduce.files import strict_json
 from transduce.files.atomic import write_file
@@ -21,6 +22,7 @@ from transduce.files.manifest import write_folder
 from transduce.files.reading import SMALL, read_bytes
 from transduce.files.run_folder import CONFIG, RunFolder
 from transduce.models.kinds import kind_of, new_model
+from transduce.models.load import load
 from transduce.nn.device import prepare_device
 from transduce.report import SILENT, Report
 from transduce.settings import config_file
@@ -170,7 +172,21 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
     report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
+        if is_main and settings.search.aligner is None:
+            _note_aligner(trainer, settings)
     return outcome
+
+
+def _note_aligner(trainer: Trainer, settings: Settings) -> None:
+    """Which head of the finished model links words best, into its settings."""
+    run, batches = trainer.keeper.run, trainer.validator.batches
+    if batches is None:
+        return
+    model, tokenizers, _ = load(run.path, trainer.validator.device)
+    aligner = find_aligner(model, batches.epoch(0), tokenizers.target.size, trainer.validator.device)
+    if aligner is not None:
+        found = replace(settings, search=replace(settings.search, aligner=str(aligner)))
+        write_folder(run.path, {CONFIG: config_file.write(found).encode()})
 
 
 def _deadline(run: RunFolder, minutes: float | None) -> float | None:
