@@ -24,13 +24,17 @@ Sources = list[list[int]]
 Translate = Callable[[Sources], list[list[int]]]
 
 
-def as_marian(model: Transformer) -> Any:
-    """A MarianMTModel with the numbers of ours (norm after, sin/cos positions)."""
-    from transformers import MarianConfig, MarianMTModel
+def as_hugging_face(model: Transformer) -> Any:
+    """A model of Hugging Face's with the numbers of ours (sin/cos positions): Marian, or Pegasus with norms before."""
+    from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
     first = model.encoder[0]
+    before = first.self_residual.norm_before
+    config_class, model_class = (
+        (PegasusConfig, PegasusForConditionalGeneration) if before else (MarianConfig, MarianMTModel)
+    )
     sides = {"attention_heads": first.self_attention.heads, "ffn_dim": first.feed_forward.inner.out_features}
-    config = MarianConfig(
+    config = config_class(
         vocab_size=model.target.tokens.num_embeddings,
         d_model=model.projection.in_features,
         **{f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sides.items()},
@@ -47,7 +51,7 @@ def as_marian(model: Transformer) -> Any:
         decoder_start_token_id=BEGIN,
         forced_eos_token_id=None,
     )
-    theirs = MarianMTModel(config).eval()
+    theirs = model_class(config).eval()
     with torch.no_grad():
         for a, b in _pairs(model, theirs):
             b.weight.copy_(a.weight)
@@ -55,6 +59,9 @@ def as_marian(model: Transformer) -> Any:
                 b.bias.copy_(a.bias)
         for side, stack in ((model.source, theirs.model.encoder), (model.target, theirs.model.decoder)):
             stack.embed_positions.weight.copy_(side.positions.table)
+        if before:
+            for norm, stack in ((model.encoder_norm, theirs.model.encoder), (model.decoder_norm, theirs.model.decoder)):
+                stack.layer_norm.load_state_dict(norm.state_dict())
         if model.projection.bias is not None:
             theirs.final_logits_bias.copy_(model.projection.bias)
     theirs.generation_config.forced_eos_token_id = None
@@ -86,7 +93,7 @@ def hugging_face(
     model: Transformer, device: str, dtype: torch.dtype, batch: int, static: bool = False, **options: Any
 ) -> Translate:
     """`generate`, on batches of like length, longest first. `options`: num_beams, max_new_tokens, ..."""
-    theirs = as_marian(model).to(device, dtype)
+    theirs = as_hugging_face(model).to(device, dtype)
     more = {"cache_implementation": "static"} if static else {}
 
     def generate(some: Sources, limit: int) -> Tensor:

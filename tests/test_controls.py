@@ -299,7 +299,7 @@ def test_resume_repeats_and_loses_nothing(
     from transduce.commands.lines import mark_of
 
     loaded = transduce.load(model_folder)
-    mark = mark_of(model_folder, [str(text)], loaded.search, 1, None, None, 0, True, None, None, None)
+    mark = mark_of(model_folder, [str(text)], loaded.search, 1, None, None, 0, False, True, None, None, None)
     for cut in (1, 1000, len(expected) - 5):
         for left in parts_beside(output):
             left.unlink()

@@ -21,6 +21,7 @@ from transduce.commands.inspect import inspect
 from transduce.commands.lookup import corpus, presets, settings
 from transduce.commands.merge import merge
 from transduce.commands.plot import PLOTS
+from transduce.commands.shortlist import shortlist
 from transduce.commands.train import train
 from transduce.commands.translate import score, translate
 from transduce.commands.watch import runs, watch
@@ -31,7 +32,7 @@ from transduce.terminal import Terminal
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, watch, runs, doctor, average, merge, presets, settings, corpus),
+    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,18 @@ def _score(by: dict[str, Any], hypotheses: Sequence[str], references: Sequence[s
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> float:
     """BLEU alone, as validation needs it."""
     return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], lowercase=lowercase, tokenize=tokenize).score
+
+
+def bleu_words(text: str) -> tuple[str, ...]:
+    """The words that BLEU counts."""
+    return tuple(BLEU().tokenizer(text.strip()).split())
+
+
+def bleu_of_counts(matches: Iterable[int], counts: Iterable[int], right: int) -> float:
+    """BLEU of a sentence, smoothed as sentences need it: so many of its n-grams match (n = 1, 2, ...), and the right
+    one has so many words."""
+    matches, counts = [int(n) for n in matches], [int(n) for n in counts]
+    return BLEU.compute_bleu(matches, counts, counts[0], int(right), smooth_method="exp", effective_order=True).score
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -39,6 +39,7 @@ def translate(
     prefix: str | None = None,
     alternatives: int = 0,
     alignments: Annotated[bool, Parameter(negative="")] = False,
+    shortlist: Path | None = None,
     together: Annotated[list[Path] | None, Parameter(name="--with", negative="")] = None,
     split: bool = True,
     json: bool = False,
@@ -88,6 +89,8 @@ def translate(
         With --json: so many tokens that could stand at each place, with their probabilities.
     alignments
         Also say which words come from which, behind |||: "the house ||| 0-0 1-1" (Pharaoh format).
+    shortlist
+        File made by transduce shortlist: write with the tokens it allows, which is faster on a CPU.
     together
         Another model folder of the same vocabulary: the models write together; may be given several times.
     split
@@ -106,6 +109,7 @@ def translate(
         best, last or averaged instead of the ones that training chose.
     """
     from transduce.data.lines import read_lines
+    from transduce.decoding.shortlist import Shortlist
     from transduce.decoding.wishes import Wishes
     from transduce.model import Model
     from transduce.text.glossary import Glossary
@@ -117,7 +121,7 @@ def translate(
         raise SettingsError("--alignments with --n-best needs --json, which has a place for them")
     if alternatives and not json:
         raise SettingsError("--alternatives needs --json, which has a place for them")
-    inputs = [*files, *(str(file) for file in (glossary, prefix) if file)]
+    inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]
     check_files(inputs if files else [*inputs, "-"], output, force or resume)
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
@@ -127,7 +131,8 @@ def translate(
     kept = lines_kept(output, resume, mark, translator.engine.chunk)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
-    wishes = Wishes(n_best, words, keep, forbid or (), alternatives, alignments)
+    short = None if shortlist is None else Shortlist.from_lines(read_lines(shortlist), str(shortlist))
+    wishes = Wishes(n_best, words, keep, forbid or (), alternatives, alignments, short)
     at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
     on_screen = output is None and sys.stdout.isatty()  # then the lines themselves show how far it is
     if engine or precision:

@@ -17,6 +17,7 @@ from transduce.decoding.batches import batches
 from transduce.errors import SettingsError
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.rows import Rows
+from transduce.settings.sections import Settings
 from transduce.text.special import BEGIN, END, PAD
 
 _FORM = re.compile(r"(\d+)\.(\d+|mean) (writes|reads)")
@@ -40,6 +41,18 @@ class Aligner(NamedTuple):
             raise SettingsError(f'search.aligner={text!r} must be a layer, a head and when, such as "4.2 reads"')
         layer, head, when = found.groups()
         return Aligner(int(layer), None if head == "mean" else int(head), when == "reads")
+
+
+def aligner_of(settings: Settings) -> Aligner:
+    """The head that links words: the one that training found, else all of the last layer together."""
+    m, chosen = settings.model, settings.search.aligner
+    layers, heads = (m.decoder_layers or m.layers, m.heads) if m.kind == "transformer" else (1, 1)
+    if chosen is None:
+        return Aligner(layers, None, reads=False)
+    found = Aligner.parse(chosen)
+    if not 1 <= found.layer <= layers or not 1 <= (found.head or 1) <= heads:
+        raise SettingsError(f'search.aligner="{found}": the model has layers 1 to {layers}, heads 1 to {heads}')
+    return found
 
 
 def source_positions(cross: list[Tensor], source: Rows, layer: int) -> Tensor:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 
+from transduce.decoding.choose import Best
 from transduce.decoding.hypotheses import Hypothesis, Request
+from transduce.decoding.rules import at_least, within_vocabulary
 from transduce.decoding.search import Roles, search
 from transduce.models.seq2seq import Seq2Seq
 
@@ -25,6 +28,14 @@ class Engine(Protocol):
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """The hypotheses of each, best first. `found` is told how many more are done."""
+
+
+@runtime_checkable
+class HasPart(Protocol):
+    """A model that can be had for a part of the vocabulary."""
+
+    def within(self, columns: torch.Tensor) -> Seq2Seq:
+        """Its tokens are called by their place in `columns`, ascending, special ones as ever."""
 
 
 class PlainEngine:
@@ -44,13 +55,24 @@ class PlainEngine:
         groups = list(batches(range(len(requests)), sizes, roles.slots, roles.size))
 
         def search_all(group: list[int]) -> list[list[Hypothesis]]:
-            return search(self.model, [requests[i] for i in group], roles, self.device)
+            return self._search([requests[i] for i in group], roles)
 
         for batch, together in zip(groups, side_by_side(search_all, groups, self.device), strict=True):
             for i, hypotheses in zip(batch, together, strict=True):
                 results[i] = hypotheses
             found(len(batch))
         return results
+
+    def _search(self, requests: list[Request], roles: Roles) -> list[list[Hypothesis]]:
+        """One batch. With shortlists a model that can do so computes only what is on one of them."""
+        lists = [request.vocabulary for request in requests if request.vocabulary is not None]
+        simple = all(rule in (within_vocabulary, at_least) for rule in roles.rules) and isinstance(roles.choose, Best)
+        if len(lists) < len(requests) or not simple or not isinstance(self.model, HasPart):
+            return search(self.model, requests, roles, self.device)
+        columns = np.unique(np.concatenate(lists))
+        own = [r._replace(vocabulary=np.searchsorted(columns, v)) for r, v in zip(requests, lists, strict=True)]
+        found = search(self.model.within(torch.from_numpy(columns).to(self.device)), own, roles, self.device)
+        return [[h._replace(tokens=columns[h.tokens].tolist()) for h in hypotheses] for hypotheses in found]
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Iterator[Result]:

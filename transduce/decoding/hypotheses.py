@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,7 @@ class Request(NamedTuple):
     least: int = 0  # END not counted
     prefix: Sequence[int] = ()  # what it begins with
     terms: Sequence[Term] = ()  # what must occur in it
-    vocabulary: Tensor | None = None  # (V,) boolean, what it may be written with; None: everything
+    vocabulary: np.ndarray | None = None  # tokens it may be written with, ascending; None: all
 
 
 class Hypothesis(NamedTuple):

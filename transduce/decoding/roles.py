@@ -45,9 +45,8 @@ def _rules(s: SearchSettings, wording: Wording) -> list[Rule]:
 
 def for_requests(roles: Roles, requests: Sequence[Request], wording: Wording) -> Roles:
     """The same search, with what some of these sentences need."""
-    rules = list(roles.rules)
-    if any(request.vocabulary is not None for request in requests):
-        rules.append(within_vocabulary)
+    short = any(request.vocabulary is not None for request in requests)
+    rules = [*([within_vocabulary] if short else []), *roles.rules]  # first: it makes probabilities sum to one
     if any(request.least for request in requests):
         rules.append(at_least)
     if any(request.prefix for request in requests):

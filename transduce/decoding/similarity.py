@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from sacrebleu.metrics.bleu import BLEU
+
+from transduce import evaluate
 
 CHARACTERS = 6  # chrF looks at up to so many in a row
 WORDS = 4  # and BLEU
 BETA = 2.0  # recall counts so much more in chrF
-_BLEU = BLEU(effective_order=True)
 
 
 def chrf(texts: Sequence[str]) -> np.ndarray:
@@ -35,18 +35,11 @@ def chrf(texts: Sequence[str]) -> np.ndarray:
 
 def bleu(texts: Sequence[str]) -> np.ndarray:
     """(N, N), likewise."""
-    words = [tuple(_BLEU.tokenizer(text.strip()).split()) for text in texts]
+    words = [evaluate.bleu_words(text) for text in texts]
     same, totals = zip(*(_overlaps([_grams(text, n) for text in words]) for n in range(1, WORDS + 1)), strict=True)
     matches, counts = np.stack(same, -1).astype(int), np.stack(totals, -1).astype(int)  # (N, N, 4), (N, 4)
     each = range(len(texts))
-    return np.array([[_bleu(matches[i, j], counts[i], counts[j, 0]) for j in each] for i in each])
-
-
-def _bleu(matches: np.ndarray, counts: np.ndarray, right: int) -> float:
-    lengths = int(counts[0]), int(right)
-    return BLEU.compute_bleu(
-        matches.tolist(), counts.tolist(), *lengths, smooth_method="exp", effective_order=True
-    ).score
+    return np.array([[evaluate.bleu_of_counts(matches[i, j], counts[i], counts[j, 0]) for j in each] for i in each])
 
 
 def _grams(text: Sequence[str], n: int) -> Counter[Sequence[str]]:

@@ -7,7 +7,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self, overload
 
-from transduce.decoding.alignment import Aligner, align
+import numpy as np
+
+from transduce.decoding.alignment import align, aligner_of
 from transduce.decoding.batches import Engine, PlainEngine
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
@@ -17,6 +19,7 @@ from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.results import Candidate, TargetScore, Translation, join
 from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.sentences import Sentence, sentences_of
+from transduce.decoding.shortlist import ShortlistIds
 from transduce.decoding.wishes import Wishes, Wording
 from transduce.errors import SettingsError
 from transduce.models.ensemble import Ensemble
@@ -120,7 +123,7 @@ class Translator:
         if wishes.alignment and (not self.model.looks_at_source or isinstance(self.model, Ensemble)):
             raise SettingsError("word alignments need one model with attention over its source")
         if wishes.alignment:
-            _ = self.aligner  # complains now
+            aligner_of(self.settings)  # complains now
         if s.coverage_penalty and not self.model.looks_at_source:
             raise SettingsError("search.coverage_penalty needs a model with attention over its source")
 
@@ -152,19 +155,17 @@ class Translator:
         lengths = {len(s.source) for s in sentences}  # few, and sentences are many
         limits = {length: (self.lengths.limit(length), self.lengths.least(length)) for length in lengths}
         plain = [Request(s.source, *limits[len(s.source)]) for s in sentences]
+        if wording.wishes.shortlist is not None:
+            short = ShortlistIds(wording.wishes.shortlist, self.tokenizers)
+            plain = [request._replace(vocabulary=short.of(request.source)) for request in plain]
         if not wording.has_terms and not any(prefixes):
             return plain
         requests, line = [], -1
         for request, sentence in zip(plain, sentences, strict=True):
             begins_with = prefixes[sentence.line] if sentence.line != line else ""
             line = sentence.line
-            requests.append(self._with_wishes(request, sentence, begins_with, wording))
+            requests.append(_with_wishes(request, sentence, begins_with, wording, self.lengths.positions))
         return requests
-
-    def _with_wishes(self, request: Request, sentence: Sentence, begins_with: str, wording: Wording) -> Request:
-        prefix, terms = wording.prefix(begins_with), wording.terms(normalise(sentence.text))
-        room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
-        return request._replace(most=min(max(request.most, room), self.lengths.positions), prefix=prefix, terms=terms)
 
     def _find(self, requests: list[Request], wording: Wording, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """Sentences with terms apart: their search is slower, and the others need not wait for it."""
@@ -211,23 +212,11 @@ class Translator:
         """The same, with the words that come from one another."""
         targets = [[wording.ids[piece] for piece in (t.candidates[0].tokens if t.candidates else ())] for t in found]
         sources, targets = [s.source for s in sentences], [ids[: self.lengths.longest] for ids in targets]
-        places = align(self.model, sources, targets, self.aligner, self.search.tokens, self.device)
+        places = align(self.model, sources, targets, aligner_of(self.settings), self.search.tokens, self.device)
         pieces = self.tokenizers.source.pieces
         for sentence, t, looked in zip(sentences, found, places, strict=True):
             tokens = t.candidates[0].tokens if t.candidates else ()
             yield t._replace(alignment=word_links(pieces(sentence.source), tokens[: len(looked)], looked))
-
-    @property
-    def aligner(self) -> Aligner:
-        """The head that links words: the one that training found, else all of the last layer together."""
-        m = self.settings.model
-        layers, heads = (m.decoder_layers or m.layers, m.heads) if m.kind == "transformer" else (1, 1)
-        if self.search.aligner is None:
-            return Aligner(layers, None, reads=False)
-        found = Aligner.parse(self.search.aligner)
-        if not 1 <= found.layer <= layers or not 1 <= (found.head or 1) <= heads:
-            raise SettingsError(f'search.aligner="{found}": the model has layers 1 to {layers}, heads 1 to {heads}')
-        return found
 
     def _alternatives(
         self, sentence: Sentence, best: Hypothesis, wording: Wording
@@ -235,6 +224,17 @@ class Translator:
         count = wording.wishes.alternatives
         rows = alternatives(self.model, sentence.source, best.tokens[: self.lengths.longest], count, self.device)
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
+
+
+def _with_wishes(request: Request, sentence: Sentence, begins_with: str, wording: Wording, positions: int) -> Request:
+    prefix, terms = wording.prefix(begins_with), wording.terms(normalise(sentence.text))
+    room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
+    short = request.vocabulary
+    if short is not None:  # what was asked for may be written too
+        wanted = [*prefix, *(token for term in terms for way in term.alternatives for token in way)]
+        short = np.union1d(short, np.array(wanted, np.int64))
+    most = min(max(request.most, room), positions)
+    return request._replace(most=most, prefix=prefix, terms=terms, vocabulary=short)
 
 
 def _status(sentence: Sentence, best: Hypothesis, wording: Wording) -> str:

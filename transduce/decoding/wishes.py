@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.terms import Term, Written
 from transduce.errors import DataError, SettingsError
 from transduce.text.glossary import Glossary
@@ -32,6 +33,7 @@ class Wishes:
     forbidden: Sequence[str] = ()  # words that must not be written
     alternatives: int = 0  # so many other tokens at each place, with their probabilities
     alignment: bool = False  # which words come from which
+    shortlist: Shortlist | None = None  # what source tokens may become; None: anything
 
 
 class Wording:

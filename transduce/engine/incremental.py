@@ -9,6 +9,7 @@ Letters: R sentences, B beams, T capacity, n steps so far, H heads, K width of a
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from transduce.engine.weights import DecoderWeights, Heads, Norm
 from transduce.models.seq2seq import Memory, State
 from transduce.models.transformer import Transformer, WithEncoder
 from transduce.nn.masks import AttentionMask
+from transduce.nn.precision import Affine
 from transduce.nn.rows import Rows
 
 GROWTH = 16  # steps beyond the source's length that caches have room for at first, and by which they grow
@@ -88,9 +90,19 @@ class Incremental(WithEncoder):
         super().__init__(model.source, list(model.encoder), model.encoder_norm)  # type: ignore[arg-type]
         self.projection = model.projection
         self.weights = weights
+        self.columns: Tensor | None = None  # tokens of the vocabulary that are left; None: all
 
     def states(self, source: Rows, target_in: Rows, maps: object = None) -> Tensor:
         raise AssertionError("only ever steps")
+
+    def within(self, columns: Tensor) -> Incremental:
+        """The same model for a part of the vocabulary, whose tokens are called by their place in it."""
+        short = copy.copy(self)
+        weight, bias = self.weights.projection
+        projection = Affine(weight[columns], None if bias is None else bias[columns])
+        short.weights = self.weights._replace(projection=projection)
+        short.columns = columns
+        return short
 
     def encode(self, source: Rows, maps: object = None) -> Memory:
         x = self.source(source.tokens, source.positions).to(self.weights.dtype)
@@ -116,7 +128,7 @@ class Incremental(WithEncoder):
     ) -> tuple[Tensor, IncrementalState]:
         assert isinstance(state, IncrementalState)
         state = self._with_room(state, tokens.size(1))
-        hypotheses = tokens.reshape(-1)
+        hypotheses = (tokens if self.columns is None else self.columns[tokens]).reshape(-1)
         x = self.weights.embedding(hypotheses, torch.full_like(hypotheses, state.length)).to(self.weights.dtype)
         hidden = _not_mine(state)
         for i in range(len(self.weights.layers)):

@@ -1,0 +1,109 @@
+"""A shortlist: the target tokens that a source token may become, learned from parallel text.
+
+A sentence is then written with the partners of its own tokens and with what is frequent everywhere, a few hundred
+tokens instead of the whole vocabulary, which saves most of the last product on a CPU. What it leaves out cannot be
+written: so it is a choice, and off by default.
+
+Partners are the most probable translations by IBM Model 1 (Brown et al. 1993), found by expectation maximisation: every
+target token of a pair comes from one of its source tokens, and which one is weighed by what all pairs say together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transduce.errors import DataError
+from transduce.text.special import SPECIAL
+from transduce.text.tokenizers import Tokenizers
+
+ROUNDS = 4  # of expectation maximisation
+MOST_CELLS = 20_000_000  # source token beside target token; more text tells little more
+
+
+class Shortlist(NamedTuple):
+    """In pieces, as a file holds it: a line a source token with its partners, best first; the first line, which names
+    none, has what is frequent."""
+
+    frequent: tuple[str, ...]
+    partners: dict[str, tuple[str, ...]]
+
+    def lines(self) -> Iterator[str]:
+        yield "\t".join(["", *self.frequent])
+        for source, targets in self.partners.items():
+            yield "\t".join([source, *targets])
+
+    @staticmethod
+    def from_lines(lines: Iterable[str], name: str) -> Shortlist:
+        rows = [line.split("\t") for line in lines]
+        if not rows or rows[0][0] != "" or len(rows[0]) < 2:
+            raise DataError(f"{name} is no shortlist; make one by: transduce shortlist")
+        return Shortlist(tuple(rows[0][1:]), {row[0]: tuple(row[1:]) for row in rows[1:]})
+
+
+class ShortlistIds:
+    """A shortlist in the ids of a model's vocabularies."""
+
+    def __init__(self, shortlist: Shortlist, tokenizers: Tokenizers) -> None:
+        source, target = (_ids(side.pieces(range(side.size))) for side in (tokenizers.source, tokenizers.target))
+        always = [*range(len(SPECIAL)), *(target[piece] for piece in shortlist.frequent if piece in target)]
+        self._always = np.array(always, np.int64)
+        self._partners = {
+            source[piece]: np.array([target[other] for other in others if other in target], np.int64)
+            for piece, others in shortlist.partners.items()
+            if piece in source
+        }
+        if not self._partners or len(always) == len(SPECIAL):
+            raise DataError("the shortlist was made for another vocabulary; make one by: transduce shortlist")
+
+    def of(self, source: Sequence[int]) -> np.ndarray:
+        """What a sentence may be written with, ascending; the special tokens, the first of all, among it."""
+        return np.unique(np.concatenate([self._always, *(self._partners.get(token, self._always) for token in source)]))
+
+
+def _ids(pieces: Sequence[str]) -> dict[str, int]:
+    return {piece: i for i, piece in enumerate(pieces)}
+
+
+def learn(
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]], tokenizers: Tokenizers, partners: int, frequent: int
+) -> Shortlist:
+    """From encoded pairs."""
+    source, target, place = _cells(pairs)
+    if not len(source):
+        raise DataError("there is nothing to learn a shortlist from: no pair has text on both sides")
+    size = tokenizers.target.size
+    cells, cell = np.unique(source * size + target, return_inverse=True)
+    probability = np.ones(len(cells))
+    for _ in range(ROUNDS):
+        weight = probability[cell]
+        weight /= np.bincount(place, weight)[place]  # where a target token comes from, among its sentence's
+        count = np.bincount(cell, weight, len(cells))
+        probability = count / np.bincount(cells // size, count)[cells // size]
+    written = np.bincount(target[np.unique(place, return_index=True)[1]], minlength=size)
+    names = [side.pieces(range(side.size)) for side in (tokenizers.source, tokenizers.target)]
+    often = [token for token in np.argsort(-written, kind="stable")[:frequent].tolist() if written[token]]
+    best: dict[str, tuple[str, ...]] = {}
+    order = np.lexsort((-count, cells // size))  # by source token, best first
+    ids, first = np.unique(cells[order] // size, return_index=True)
+    for token, some in zip(ids.tolist(), np.split(order, first[1:]), strict=True):
+        best[names[0][token]] = tuple(names[1][t] for t in (cells[some[:partners]] % size).tolist())
+    return Shortlist(tuple(names[1][token] for token in often), best)
+
+
+def _cells(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every source token beside every target token of its pair, and the place of that target token in all the text."""
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    cells = places = 0
+    for source, target in pairs:
+        s, t = np.array(source, np.int64), np.array(target, np.int64)
+        at = np.arange(places, places + len(t))
+        found.append((np.tile(s, len(t)), np.repeat(t, len(s)), np.repeat(at, len(s))))
+        cells, places = cells + len(s) * len(t), places + len(t) * bool(len(s))
+        if cells > MOST_CELLS:
+            break
+    nothing = np.zeros(0, np.int64)
+    s, t, at = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (nothing, nothing, nothing)
+    return s, t, at
