@@ -6,6 +6,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import torch
 from conftest import bundled_pairs, small_model
 
 import transduce
-from transduce.decoding.batches import PlainEngine
+from transduce.decoding.batches import PlainEngine, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
 from transduce.decoding.hypotheses import Penalty, Request
@@ -243,3 +245,39 @@ def test_models_that_ctranslate2_cannot_take() -> None:
     assert "final norm" in (why_not(small_model(final_norm=True, d_k=None, d_v=None)) or "")
     assert "epsilon" in (why_not(small_model(eps=1e-3, d_k=None, d_v=None)) or "")
     assert why_not(small_model(d_k=None, d_v=None)) is None
+
+
+# ---- side by side --------------------------------------------------------------------------------------------------
+
+
+def test_on_a_cpu_every_core_has_its_own_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    threads = set()
+
+    def work(item: int) -> int:
+        threads.add(threading.get_ident())
+        time.sleep(0.01 * (5 - item % 5))  # later ones are done earlier
+        if item == 99:
+            raise ValueError("this one")
+        return item * item
+
+    assert list(side_by_side(work, range(12), "cpu")) == [item * item for item in range(12)]
+    assert 1 < len(threads) <= 3
+    assert threading.get_ident() not in threads
+    with pytest.raises(ValueError, match="this one"):
+        list(side_by_side(work, [1, 99, 2], "cpu"))
+    threads.clear()
+    assert list(side_by_side(work, [2], "cpu")) == list(side_by_side(work, [2], "cuda")) == [4]
+    assert threads == {threading.get_ident()}  # one batch has all cores
+    torch.set_num_threads(before)
+
+
+def test_threads_give_the_same_translations(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [source for source, _ in bundled_pairs(60)]
+    model = transduce.load(model_folder, tokens=64, min_length=3)  # many batches
+    alone = [t.text for t in model.translate(lines)]
+    before = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert [t.text for t in model.translate(lines)] == alone
+    torch.set_num_threads(before)
