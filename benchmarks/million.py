@@ -67,8 +67,8 @@ def main() -> None:
             print(f"{part:,} lines: {seconds:.0f} s, {peak / 1e6:.0f} MB", file=sys.stderr, flush=True)
         moments = []
         for _ in range(given.kills):
-            moment = rng.uniform(0.1, 0.4) * seconds
-            code, took, _ = run([*base, str(killed), "--resume"], moment)
+            code, took, _ = run([*base, str(killed), "--resume"], rng.uniform(0.1, 0.25) * seconds)
+            assert code == -9, "it was not killed"
             moments.append(round(took, 1))
             print(f"killed after {took:.0f} s: exit code {code}", file=sys.stderr, flush=True)
         code, _, _ = run([*base, str(killed), "--resume"], None)
