@@ -46,6 +46,7 @@ SIZES = {
 }
 TOKENS = 24  # of sources and of outputs, with random weights
 VOCABULARY = 16_000
+THREADS = torch.get_num_threads()
 
 
 def ours(model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[[int], int]) -> Translate:
@@ -91,6 +92,7 @@ def measure(systems: dict[str, Translate], sources: Sources, rounds: int) -> dic
         facts[name]["outputs"] = translate(sources)  # also compiles
     for _ in range(rounds):
         for name, translate in systems.items():
+            torch.set_num_threads(THREADS)  # CTranslate2 sets it to 1, for everybody in the process
             synchronize()
             begin = time.perf_counter()
             outputs = translate(sources)

@@ -82,9 +82,35 @@ def scaling(path: Path) -> None:
     plt.close(figure)
 
 
+def decoding(path: Path) -> None:
+    """Tokens a second of each system, a group of bars for each number of sentences."""
+    facts = json.loads(path.read_text())
+    groups = facts["systems"]
+    figure, axis = _start(8, 0.45 * sum(map(len, groups.values())) + 1.6)
+    place, ticks = 0.0, []
+    for name, systems in reversed(groups.items()):
+        for system, fact in reversed(systems.items()):
+            speed = fact["tokens_per_second"]
+            axis.barh(place, speed, color=OURS if system.startswith("transduce") else PEER)
+            axis.text(speed, place, f"  {speed:,}", va="center", fontsize=9)
+            ticks.append((place, f"{name}: {system}"))
+            place += 1
+        place += 0.4
+    axis.set_yticks(*zip(*ticks, strict=True), fontsize=9)
+    axis.set_xscale("log")
+    axis.set_xlim(right=axis.get_xlim()[1] * 4)
+    axis.set_xlabel("output tokens a second")
+    where = facts["gpu"] if facts["gpu"] != "none" else facts["machine"]
+    axis.set_title(f"Decoding speed, {where}", fontsize=11)
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
 if __name__ == "__main__":
     for given in map(Path, sys.argv[1:]):
         if given.stem.startswith("throughput"):
             throughput(given)
         elif given.stem == "scaling":
             scaling(given)
+        elif given.stem.startswith("decoding") and "file" not in given.stem:
+            decoding(given)

@@ -30,6 +30,12 @@ WAYS: dict[str, dict[str, object]] = {
     "MBR by chrF over 32 samples": {"method": "sample", "mbr": "chrf", "candidates": 32},
     "MBR by BLEU over 32 samples": {"method": "sample", "mbr": "bleu", "candidates": 32},
     "MBR by chrF over 32 samples, min-p 0.05": {"method": "sample", "mbr": "chrf", "candidates": 32, "min_p": 0.05},
+    "MBR by chrF over 32 samples, temperature 0.5": {
+        "method": "sample",
+        "mbr": "chrf",
+        "candidates": 32,
+        "temperature": 0.5,
+    },
     "one sample": {"method": "sample"},
 }
 

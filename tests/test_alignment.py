@@ -17,6 +17,7 @@ from transduce.data.batches import Batch
 from transduce.data.layout import lay_out
 from transduce.decoding.aligner import find_aligner, score_aligners
 from transduce.decoding.alignment import Aligner, align
+from transduce.decoding.results import Translation, join
 from transduce.errors import SettingsError
 from transduce.models.seq2seq import AttentionMaps
 from transduce.nn.rows import Rows
@@ -27,9 +28,8 @@ from transduce.text.words import count_words, pharaoh, word_links, words_of_piec
 def test_words_are_counted_by_white_space_and_characters_where_there_is_none() -> None:
     assert words_of_pieces(["▁ich", "▁möch", "te", "▁", "bier", "."]) == [[0], [1], [1], [], [2], [2]]
     assert words_of_pieces(["▁我", "想喝", "▁beer", "啤"]) == [[0], [1, 2], [3], [4]]
-    assert words_of_pieces(["▁a", "<unk>", "▁b"]) == [[0], [0], [1]]
-    for text in ("a bc  d", "我想喝 beer啤", "", "x"):
-        assert count_words(text) == len({w for words in words_of_pieces([text.replace(" ", "▁")]) for w in words})
+    for text, words in (("a bc  d", 3), ("我想喝 beer啤", 5), ("", 0), ("x", 1), ("a\tb\u00a0c", 3), ("a \u200b b", 2)):
+        assert count_words(text) == words
 
 
 def test_links_of_tokens_become_links_of_words() -> None:
@@ -126,6 +126,37 @@ def test_links_of_a_line_with_several_sentences_count_on(model_folder: Path) -> 
     both = model.translate("ich bin müde. er ist krank.", alignment=True)
     shift = (3, len(one.text.split()))
     assert both.alignment == (*one.alignment, *((i + shift[0], j + shift[1]) for i, j in two.alignment))
+
+
+def test_links_count_on_through_a_cut_within_a_word() -> None:
+    one = Translation("hi.", "hallo .", "ok", (), alignment=((0, 0),))
+    two = Translation("you", "du", "ok", (), alignment=((0, 0),))
+    assert join("hi.you", [one, two], ["", ""]).alignment == ((0, 0), (0, 2))
+    assert join("hi. you", [one, two], ["", " "]).alignment == ((0, 0), (1, 2))
+
+
+def test_unknown_words_are_counted(tmp_path: Path) -> None:
+    model = transduce.train(
+        tmp_path / "run",
+        bundled_pairs(60),
+        bundled_pairs(20, seed=2),
+        preset="tiny",
+        text={"tokenizer": "words", "vocabulary": 200},
+        training={"steps": 2, "validate_every": 1},
+        model={"layers": 1, "d_model": 32, "heads": 2, "d_ff": 32},
+    )
+    assert model.tokenizers.source.cut("ich bin xyzzy da")[2:] == ["▁xyzzy", "▁da"]
+    assert model.search.aligner is not None
+
+
+def test_an_ensemble_has_no_head(model_folder: Path) -> None:
+    with pytest.raises(SettingsError, match="word alignments need one model"):
+        transduce.load(model_folder, together=[model_folder]).translate("ich", alignment=True)
+
+
+def test_alignments_of_several_translations_need_json(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", str(model_folder), __file__, "--alignments", "--n-best", "2"]) == 2
+    assert "--alignments with --n-best needs --json" in capsys.readouterr().err
 
 
 def test_a_wrong_head_is_refused(model_folder: Path) -> None:

@@ -10,10 +10,10 @@ from conftest import bundled_pairs
 
 import transduce
 from transduce.cli import main
+from transduce.decoding import shortlist as shortlists
 from transduce.decoding.shortlist import Shortlist, ShortlistIds, learn
 from transduce.errors import DataError
 from transduce.model import Model
-from transduce.text.special import SPECIAL
 
 PAIRS = bundled_pairs(200)
 
@@ -52,7 +52,7 @@ def test_partners_are_translations() -> None:
 
 def test_only_what_is_on_the_list_is_written_in_any_company(model: Model, shortlist: Shortlist) -> None:
     lines = [source for source, _ in PAIRS[:40]]
-    short = ShortlistIds(shortlist, model.tokenizers)
+    short = ShortlistIds(shortlist, model.tokenizers.source, model.tokenizers.target)
     together = model.translate(lines, shortlist=shortlist)
     pieces = model.tokenizers.target.pieces(range(model.tokenizers.target.size))
     for line, found in zip(lines, together, strict=True):
@@ -91,13 +91,23 @@ def test_from_the_command_line(model_folder: Path, tmp_path: Path, capsys: pytes
     assert main(["translate", str(model_folder), source, "--shortlist", out]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(PAIRS)
     assert main(command) == 2  # it is there already
+    assert main([*command, "--force", "--frequent", "0"]) == 2
     assert main(["translate", str(model_folder), source, "--shortlist", target]) == 2
     assert "is no shortlist" in capsys.readouterr().err
 
 
 def test_a_list_for_another_vocabulary_is_refused(model: Model) -> None:
     with pytest.raises(DataError, match="another vocabulary"):
-        ShortlistIds(Shortlist(("nobody",), {"knows": ("these",)}), model.tokenizers)
+        model.translate("ich", shortlist=Shortlist(("nobody",), {"knows": ("these",)}))
     with pytest.raises(DataError, match="nothing to learn"):
         learn([], model.tokenizers, 3, 3)
-    assert len(SPECIAL) == 4
+
+
+def test_of_much_text_pairs_are_taken_from_all_of_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortlists, "MOST_CELLS", 100)
+    pairs = [([4 + i], [4 + i]) for i in range(100)] + [([5, 6, 7], [8, 9, 10])] * 100
+    source, target, place = shortlists._cells(pairs)
+    assert len(source) == len(target) == len(place) <= 100
+    assert 4 in source
+    assert 7 in source
+    assert place.tolist() == sorted(place.tolist())

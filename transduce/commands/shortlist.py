@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from transduce.commands import Force, Hidden
 from transduce.commands.lines import check_files, deliver
+from transduce.errors import SettingsError
 from transduce.report import SILENT
 from transduce.text.normalise import normalise
 
@@ -43,7 +44,7 @@ def shortlist(
     target
         Its translation, line by line.
     output
-        File to write: a source token a line, behind it its target tokens, best first.
+        File to write: first what every sentence may use, then a source token a line with its target tokens.
     partners
         Target tokens for each source token.
     frequent
@@ -55,6 +56,8 @@ def shortlist(
     from transduce.decoding.shortlist import learn
     from transduce.models.load import load_text
 
+    if partners < 1 or frequent < 1:
+        raise SettingsError(f"--partners {partners} and --frequent {frequent} must be at least 1")
     check_files([source, target], output, force)
     _, tokenizers = load_text(model)
     remaining = iter(open_corpus(source, target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar, runtime_checkable
@@ -16,6 +17,7 @@ from transduce.decoding.search import Roles, search
 from transduce.models.seq2seq import Seq2Seq
 
 MOST_WORKERS = 4  # threads; Python runs one at a time, and more would wait for one another
+CORES = threading.Lock()
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -76,19 +78,20 @@ class PlainEngine:
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: str) -> Iterator[Result]:
-    """The work on each item, in order. On a CPU every core has its own item, which is faster than all of them on one:
-    many operations are too small to be shared."""
-    cores = torch.get_num_threads()
-    workers = min(cores, len(items), MOST_WORKERS) if device == "cpu" else 1
-    if workers <= 1:
+    """The work on each item, in order. On a CPU up to four items share the cores, which is faster than all cores on
+    one: many operations are too small to be shared."""
+    if device != "cpu" or len(items) <= 1:
         yield from map(work, items)
         return
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,))
-    try:
-        yield from pool.map(work, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(cores)
+    with CORES:  # the number of PyTorch's threads is the process's
+        cores = torch.get_num_threads()
+        workers = min(cores, len(items), MOST_WORKERS)
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,))
+        try:
+            yield from pool.map(work, items)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(cores)
 
 
 def batches(items: Iterable[int], sizes: list[int], slots: int, width: int = 1) -> Iterator[list[int]]:

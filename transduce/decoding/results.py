@@ -63,16 +63,19 @@ def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Transl
         candidates=tuple(_join_candidates(parts, gaps, rank) for rank in range(best)),
         parts=tuple(parts),
         alternatives=tuple(row for part in parts for row in part.alternatives),
-        alignment=tuple(_join_links(parts)),
+        alignment=tuple(_join_links(parts, gaps)),
     )
 
 
-def _join_links(parts: Sequence[Translation]) -> Iterator[tuple[int, int]]:
-    """The links of all parts, counted on."""
-    before, written = 0, 0
-    for part in parts:
+def _join_links(parts: Sequence[Translation], gaps: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The links of all parts, counted on. Where a source was cut within a word, both parts count it."""
+    before, written, last = 0, 0, ""
+    for part, gap in zip(parts, gaps, strict=True):
+        within_word = last and not gap and part.source and not is_unspaced(last[-1]) and not is_unspaced(part.source[0])
+        before -= bool(within_word)
         yield from ((before + i, written + j) for i, j in part.alignment)
         before, written = before + count_words(part.source), written + count_words(part.text)
+        last = part.source or last
 
 
 def _join_candidates(parts: Sequence[Translation], gaps: Sequence[str], rank: int) -> Candidate:

@@ -39,11 +39,12 @@ def begin_with_prefix(log_p: Tensor, beams: Beams) -> None:
 
 def within_vocabulary(log_p: Tensor, beams: Beams) -> None:
     """Nothing outside a sentence's shortlist, whose probabilities sum to one."""
-    outside = torch.ones(len(log_p), log_p.size(-1), dtype=torch.bool)
-    for row, request in enumerate(beams.requests):
-        outside[row, slice(None) if request.vocabulary is None else torch.from_numpy(request.vocabulary)] = False
-    log_p.masked_fill_(outside.unsqueeze(1).to(log_p.device), IMPOSSIBLE)
-    log_p -= log_p.logsumexp(-1, keepdim=True)
+    short = [row for row, request in enumerate(beams.requests) if request.vocabulary is not None]
+    outside = torch.ones(len(short), log_p.size(-1), dtype=torch.bool)
+    for mask, row in zip(outside, short, strict=True):
+        mask[torch.from_numpy(beams.requests[row].vocabulary)] = False
+    inside = log_p[short].masked_fill(outside.unsqueeze(1).to(log_p.device), IMPOSSIBLE)
+    log_p[short] = inside - inside.logsumexp(-1, keepdim=True)
 
 
 class NoRepeat:

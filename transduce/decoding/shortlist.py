@@ -17,10 +17,10 @@ import numpy as np
 
 from transduce.errors import DataError
 from transduce.text.special import SPECIAL
-from transduce.text.tokenizers import Tokenizers
+from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 ROUNDS = 4  # of expectation maximisation
-MOST_CELLS = 20_000_000  # source token beside target token; more text tells little more
+MOST_CELLS = 20_000_000  # source token beside target token; of more text every second pair is taken, or fourth, ...
 
 
 class Shortlist(NamedTuple):
@@ -46,8 +46,8 @@ class Shortlist(NamedTuple):
 class ShortlistIds:
     """A shortlist in the ids of a model's vocabularies."""
 
-    def __init__(self, shortlist: Shortlist, tokenizers: Tokenizers) -> None:
-        source, target = (_ids(side.pieces(range(side.size))) for side in (tokenizers.source, tokenizers.target))
+    def __init__(self, shortlist: Shortlist, source_side: Tokenizer, target_side: Tokenizer) -> None:
+        source, target = (_ids(side.pieces(range(side.size))) for side in (source_side, target_side))
         always = [*range(len(SPECIAL)), *(target[piece] for piece in shortlist.frequent if piece in target)]
         self._always = np.array(always, np.int64)
         self._partners = {
@@ -95,15 +95,18 @@ def learn(
 
 def _cells(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every source token beside every target token of its pair, and the place of that target token in all the text."""
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    cells = places = 0
-    for source, target in pairs:
-        s, t = np.array(source, np.int64), np.array(target, np.int64)
-        at = np.arange(places, places + len(t))
-        found.append((np.tile(s, len(t)), np.repeat(t, len(s)), np.repeat(at, len(s))))
-        cells, places = cells + len(s) * len(t), places + len(t) * bool(len(s))
-        if cells > MOST_CELLS:
-            break
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    cells, every = 0, 1
+    for number, (source, target) in enumerate(pairs):
+        if number % every == 0 and len(source) and len(target):
+            kept.append((np.array(source, np.int64), np.array(target, np.int64)))
+            cells += len(source) * len(target)
+        while cells > MOST_CELLS and len(kept) > 1:
+            kept, every = kept[::2], 2 * every
+            cells = sum(len(s) * len(t) for s, t in kept)
+    lengths = np.array([len(s) for s, t in kept for _ in range(len(t))], np.int64)
+    source_tokens = [np.tile(s, len(t)) for s, t in kept]
+    target_tokens = np.concatenate([t for _, t in kept]) if kept else np.zeros(0, np.int64)
+    places = np.repeat(np.arange(len(target_tokens)), lengths)
     nothing = np.zeros(0, np.int64)
-    s, t, at = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (nothing, nothing, nothing)
-    return s, t, at
+    return np.concatenate([nothing, *source_tokens]), np.repeat(target_tokens, lengths), places

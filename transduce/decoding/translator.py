@@ -19,7 +19,6 @@ from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.results import Candidate, TargetScore, Translation, join
 from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.sentences import Sentence, sentences_of
-from transduce.decoding.shortlist import ShortlistIds
 from transduce.decoding.wishes import Wishes, Wording
 from transduce.errors import SettingsError
 from transduce.models.ensemble import Ensemble
@@ -94,7 +93,7 @@ class Translator:
         """
         wishes = wishes or Wishes()
         self._check(wishes)
-        wording = Wording(wishes, self.tokenizers.target)
+        wording = Wording(wishes, self.tokenizers.target, self.tokenizers.source)
         remaining, done = iter(lines), 0
         begins = itertools.chain(prefixes, itertools.repeat(""))
         while read := list(itertools.islice(remaining, chunk or self.engine.chunk)):
@@ -155,9 +154,8 @@ class Translator:
         lengths = {len(s.source) for s in sentences}  # few, and sentences are many
         limits = {length: (self.lengths.limit(length), self.lengths.least(length)) for length in lengths}
         plain = [Request(s.source, *limits[len(s.source)]) for s in sentences]
-        if wording.wishes.shortlist is not None:
-            short = ShortlistIds(wording.wishes.shortlist, self.tokenizers)
-            plain = [request._replace(vocabulary=short.of(request.source)) for request in plain]
+        if wording.shortlist is not None:
+            plain = [request._replace(vocabulary=wording.shortlist.of(request.source)) for request in plain]
         if not wording.has_terms and not any(prefixes):
             return plain
         requests, line = [], -1
@@ -210,13 +208,13 @@ class Translator:
         self, sentences: Sequence[Sentence], found: list[Translation], wording: Wording
     ) -> Iterator[Translation]:
         """The same, with the words that come from one another."""
-        targets = [[wording.ids[piece] for piece in (t.candidates[0].tokens if t.candidates else ())] for t in found]
-        sources, targets = [s.source for s in sentences], [ids[: self.lengths.longest] for ids in targets]
+        ids = {piece: i for i, piece in enumerate(wording.pieces)}
+        written = [t.candidates[0].tokens[: self.lengths.longest] if t.candidates else () for t in found]
+        sources, targets = [s.source for s in sentences], [[ids[piece] for piece in tokens] for tokens in written]
         places = align(self.model, sources, targets, aligner_of(self.settings), self.search.tokens, self.device)
-        pieces = self.tokenizers.source.pieces
-        for sentence, t, looked in zip(sentences, found, places, strict=True):
-            tokens = t.candidates[0].tokens if t.candidates else ()
-            yield t._replace(alignment=word_links(pieces(sentence.source), tokens[: len(looked)], looked))
+        for sentence, t, tokens, looked in zip(sentences, found, written, places, strict=True):
+            read = self.tokenizers.source.cut(normalise(sentence.text))
+            yield t._replace(alignment=word_links(read, tokens, looked))
 
     def _alternatives(
         self, sentence: Sentence, best: Hypothesis, wording: Wording

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.shortlist import Shortlist, ShortlistIds
 from transduce.decoding.terms import Term, Written
 from transduce.errors import DataError, SettingsError
 from transduce.text.glossary import Glossary
@@ -39,9 +39,11 @@ class Wishes:
 class Wording:
     """Wishes in the tokens of a target vocabulary."""
 
-    def __init__(self, wishes: Wishes, tokenizer: Tokenizer) -> None:
+    def __init__(self, wishes: Wishes, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         self.wishes = wishes
         self.tokenizer = tokenizer
+        short = wishes.shortlist
+        self.shortlist = None if short is None or source is None else ShortlistIds(short, source, tokenizer)
         try:
             self._keep = None if wishes.keep is None else re.compile(wishes.keep)
         except re.error as error:
@@ -55,10 +57,6 @@ class Wording:
     @cached_property
     def pieces(self) -> list[str]:
         return self.tokenizer.pieces(range(self.tokenizer.size))
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        return {piece: i for i, piece in enumerate(self.pieces)}
 
     @cached_property
     def word_start(self) -> Tensor:

@@ -25,6 +25,7 @@ from transduce.text.special import BEGIN
 
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
 ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too
+MOST_ARRIVALS = 16  # such recordings; each keeps its own memory
 
 
 class Shape(NamedTuple):
@@ -74,7 +75,10 @@ class RecordedSearch:
         if self.device != "cuda" or count is None:
             self._arrive(new)
             return
-        size = count, min(self.shape.sources, _round_up(width))
+        size = count, min(self.shape.sources, recorded_width(width))
+        if size not in self._arrivals and len(self._arrivals) >= MOST_ARRIVALS:
+            self._arrive(new)
+            return
         if size not in self._arrivals:
             tokens = torch.zeros(size, dtype=new.tokens.dtype, device=self.device)
             own = Arrivals(tokens, *(torch.zeros(count, dtype=torch.int32, device=self.device) for _ in range(3)))
@@ -166,7 +170,7 @@ class RecordedSearch:
         return [(empty(heads.d_k), empty(heads.d_v)) for _ in self.weights.layers]
 
 
-def _round_up(width: int) -> int:
+def recorded_width(width: int) -> int:
     """To a width that is recorded: 8, 16, 24, 32, 40, ..., 64, 80, 96, ..."""
     step = max(8, 1 << max(0, (width - 1).bit_length() - 3))
     return -(-width // step) * step

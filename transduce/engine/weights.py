@@ -137,7 +137,7 @@ def _layer(layer: DecoderLayer, dtype: torch.dtype) -> Layer:
 def _together(dtype: torch.dtype, *parts: Linear) -> Affine:
     """Side by side, for one product. On a CPU column by column, as a product of few rows reads them fastest."""
     weights, biases = zip(*(part.read(dtype) for part in parts), strict=True)
-    weight = torch.cat(weights).detach()
+    weight = (weights[0] if len(weights) == 1 else torch.cat(weights)).detach()
     weight = weight if weight.is_cuda else weight.t().contiguous().t()
     return Affine(weight, None if biases[0] is None else torch.cat(biases).detach())
 

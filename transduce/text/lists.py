@@ -53,6 +53,9 @@ class ListTokenizer:
     def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
         return [self.decode(ids) for ids in texts]
 
+    def cut(self, text: str) -> list[str]:
+        return [piece.replace(" ", "▁") for piece in self.split(text)]
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[i].replace(" ", "▁") for i in ids]
 

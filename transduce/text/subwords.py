@@ -104,6 +104,9 @@ class SubwordTokenizer:
         plain = [[i for i in ids if i not in (PAD, BEGIN, END)] for ids in texts]
         return [normalise(text) for text in self._processor.decode(plain)] if plain else []
 
+    def cut(self, text: str) -> list[str]:
+        return self._processor.encode(text, out_type=str)
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._processor.id_to_piece(i) for i in ids]
 

@@ -39,6 +39,9 @@ class Tokenizer(Protocol):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id as a reader would print it."""
 
+    def cut(self, text: str) -> list[str]:
+        """The same for a text, but unknown ones as they stand there."""
+
     def to_bytes(self) -> bytes:
         """All of it, for a file."""
 
@@ -74,6 +77,9 @@ class Lowercased:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return self._tokenizer.pieces(ids)
+
+    def cut(self, text: str) -> list[str]:
+        return self._tokenizer.cut(text.lower())
 
     def to_bytes(self) -> bytes:
         return self._tokenizer.to_bytes()

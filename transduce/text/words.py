@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from transduce.text.normalise import normalise
 from transduce.text.sentences import is_unspaced
-from transduce.text.special import SPECIAL
 
 Links = tuple[tuple[int, int], ...]  # (source word, target word), ascending
 
@@ -31,7 +31,7 @@ def words_of_pieces(pieces: Sequence[str]) -> list[list[int]]:
     word, after_space = -1, True
     for piece in pieces:
         mine: list[int] = []
-        for character in "?" if piece in SPECIAL else piece:
+        for character in piece:
             if character in "▁ ":
                 after_space = True
                 continue
@@ -46,4 +46,4 @@ def words_of_pieces(pieces: Sequence[str]) -> list[list[int]]:
 
 def count_words(text: str) -> int:
     """As `words_of_pieces` counts them."""
-    return 1 + max((word for words in words_of_pieces([text]) for word in words), default=-1)
+    return 1 + max((word for words in words_of_pieces([normalise(text)]) for word in words), default=-1)

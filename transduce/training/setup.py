@@ -172,18 +172,22 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
     report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
-        if is_main and settings.search.aligner is None:
-            _note_aligner(trainer, settings)
+        if is_main:
+            _note_aligner(trainer, settings, report)
     return outcome
 
 
-def _note_aligner(trainer: Trainer, settings: Settings) -> None:
-    """Which head of the finished model links words best, into its settings."""
+def _note_aligner(trainer: Trainer, settings: Settings, report: Report) -> None:
+    """Which head of the finished model links words best, into its settings; of a run that goes on, again."""
     run, batches = trainer.keeper.run, trainer.validator.batches
     if batches is None:
         return
-    model, tokenizers, _ = load(run.path, trainer.validator.device)
-    aligner = find_aligner(model, batches.epoch(0), tokenizers.target.size, trainer.validator.device)
+    try:
+        model, tokenizers, _ = load(run.path, trainer.validator.device)
+        aligner = find_aligner(model, batches.epoch(0), tokenizers.target.size, trainer.validator.device)
+    except torch.OutOfMemoryError:  # the model is there all the same
+        report.warn("no memory was left to find the head that aligns words; the mean of the last layer is taken")
+        return
     if aligner is not None:
         found = replace(settings, search=replace(settings.search, aligner=str(aligner)))
         write_folder(run.path, {CONFIG: config_file.write(found).encode()})
