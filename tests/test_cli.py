@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -343,3 +344,10 @@ def test_a_bar_on_the_terminal_leaves_standard_output_alone(model_folder: Path, 
     assert process.returncode == 0
     assert (tmp_path / "out").read_text().count("\n") == 50
     assert b"translate" in shown
+
+
+@pytest.mark.parametrize("command", [function.__name__ for function in cli.COMMANDS])
+def test_help_offers_nothing_that_nobody_wants(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--help"]) == 0
+    flags = set(re.findall(r"--(?:no|empty)-[a-z-]+", capsys.readouterr().out))
+    assert flags <= {"--no-split"}

@@ -230,3 +230,10 @@ def test_shards_are_joined_in_the_order_of_the_lines(
     for shard in ("0/2", "3/2", "a/b", "2", "1/0"):
         assert main(["translate", str(model_folder), str(text), "--shard", shard]) == 2
         assert "must be a part and their number, such as 2/4" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_model_says_what_it_is(model_folder: Path) -> None:
+    said = repr(transduce.load(model_folder))
+    assert "transformer, 1 layers of width" in said
+    assert "weights" in said
+    assert "on cpu" in said

@@ -44,6 +44,7 @@ def make_app() -> cyclopts.App:
         help_epilogue="Every command takes --debug: show where an unexpected error came from.\n\nExamples:\n"
         + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *PLOTS.values())),
         help_format="plaintext",
+        default_parameter=cyclopts.Parameter(negative=""),  # no --no-once, no --empty-run
     )
     for place, function in enumerate(COMMANDS):
         app.command(function, name=function.__name__, sort_key=place, help_epilogue="")

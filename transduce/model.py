@@ -12,6 +12,7 @@ from transduce.engine.auto import make_engine
 from transduce.errors import ModelError
 from transduce.inspect.trace import trace
 from transduce.models.ensemble import Ensemble
+from transduce.models.kinds import kind_of
 from transduce.models.load import load
 from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
@@ -43,6 +44,13 @@ class Model(Translator):
             model = Ensemble([model, *(_like(tokenizers, other, device) for other in together)])
         given = {key: value for key, value in search.items() if value is not None}
         return cls(model, tokenizers, compose({"search": given}, base=settings), device)
+
+    def __repr__(self) -> str:
+        weights = sum(weight.numel() for weight in self.model.parameters())
+        sizes = sorted({self.tokenizers.source.size, self.tokenizers.target.size})
+        tokens = " and ".join(f"{size:,}" for size in sizes)
+        what = kind_of(self.settings.model).describe(self.settings.model)
+        return f"<transduce model: {what}; {weights:,} weights, {tokens} tokens, {self.engine.name}>"
 
     def make_engine(self) -> Engine:
         return make_engine(self.model, self.search, self.device)

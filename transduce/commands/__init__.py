@@ -18,7 +18,6 @@ from transduce.settings.sections import Overrides
 Hidden = Annotated[Report, Parameter(parse=False)]  # handed in by cli.py, not a flag
 Flags = Annotated[Overrides | None, Parameter(parse=False)]  # --section.key flags, which cli.py takes out beforehand
 Output = Annotated[Path | None, Parameter(alias="-o")]
-Force = Annotated[bool, Parameter(negative="")]  # replace an output that is there already
 
 
 def search_settings(flags: Overrides | None, **short: object) -> dict[str, Any]:

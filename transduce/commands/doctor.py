@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.commands import Flags, Force, Hidden
+from transduce.commands import Flags, Hidden
 from transduce.commands.lines import check_files
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -41,7 +41,7 @@ def doctor(
     clean: Path | None = None,
     report_to: Path | None = None,
     picture: Path | None = None,
-    force: Force = False,
+    force: bool = False,
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:

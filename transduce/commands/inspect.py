@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from transduce.commands import Force, Hidden, Output
+from transduce.commands import Hidden, Output
 from transduce.errors import DataError
 from transduce.files.output import check_output
 from transduce.files.run_folder import ModelFolder
@@ -20,7 +20,7 @@ def inspect(
     target: str | None = None,
     against: Path | None = None,
     output: Output = None,
-    force: Force = False,
+    force: bool = False,
     weights: str | None = None,
     device: str = "auto",
     report: Hidden = SILENT,

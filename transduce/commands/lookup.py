@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from transduce.commands import Force, Hidden
+from transduce.commands import Hidden
 from transduce.errors import DataError
 from transduce.report import SILENT
 from transduce.settings.compose import compose
@@ -51,7 +51,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: Force = False, report: Hidden = SILENT) -> None:
+def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: bool = False, report: Hidden = SILENT) -> None:
     """Write the bundled German-English corpus as text files.
 
     Example: transduce corpus data/bundled

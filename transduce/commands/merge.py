@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from transduce.commands import Force, Hidden, Output
+from transduce.commands import Hidden, Output
 from transduce.commands.lines import check_files, deliver
 from transduce.errors import DataError, SettingsError
 from transduce.report import SILENT
 
 
 def merge(
-    *parts: str, output: Output = None, force: Force = False, like: str | None = None, report: Hidden = SILENT
+    *parts: str, output: Output = None, force: bool = False, like: str | None = None, report: Hidden = SILENT
 ) -> Iterator[str]:
     """Put the outputs of translate --shard 1/N ... N/N together again, in the order of the lines.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.commands import Force, Hidden, Output
+from transduce.commands import Hidden, Output
 from transduce.errors import DataError, SettingsError
 from transduce.files.output import check_output
 from transduce.files.run_folder import RunFolder
@@ -31,7 +31,7 @@ def _place(output: Path | None, usual: str, force: bool) -> Path:
     return path
 
 
-def plot_curve(run: Path, *, output: Output = None, force: Force = False, report: Hidden = SILENT) -> None:
+def plot_curve(run: Path, *, output: Output = None, force: bool = False, report: Hidden = SILENT) -> None:
     """Draw the learning curve of a run.
 
     Example: transduce plot curve runs/demo -o curve.svg
@@ -61,7 +61,7 @@ def plot_attention(
     head: int | None = None,
     words: bool = False,
     output: Output = None,
-    force: Force = False,
+    force: bool = False,
     report: Hidden = SILENT,
 ) -> None:
     """Draw one attention head, or the mean of several, for a sentence.
@@ -99,7 +99,7 @@ def plot_attention(
 
 
 def plot_positions(
-    *, length: int = 100, d_model: int = 128, output: Output = None, force: Force = False, report: Hidden = SILENT
+    *, length: int = 100, d_model: int = 128, output: Output = None, force: bool = False, report: Hidden = SILENT
 ) -> None:
     """Draw the sinusoid positions and how their products fall with distance.
 
@@ -125,7 +125,7 @@ def plot_positions(
     report.say(f"wrote {ideas.positions(_place(output, 'positions.png', force), length, d_model)}")
 
 
-def plot_masks(*, output: Output = None, force: Force = False, report: Hidden = SILENT) -> None:
+def plot_masks(*, output: Output = None, force: bool = False, report: Hidden = SILENT) -> None:
     """Draw who may look at whom: padding, causal, and several sentences in a row.
 
     Example: transduce plot masks -o masks.png
@@ -143,7 +143,7 @@ def plot_masks(*, output: Output = None, force: Force = False, report: Hidden = 
 
 
 def plot_schedule(
-    *, steps: int = 20_000, warmup: int = 4000, output: Output = None, force: Force = False, report: Hidden = SILENT
+    *, steps: int = 20_000, warmup: int = 4000, output: Output = None, force: bool = False, report: Hidden = SILENT
 ) -> None:
     """Draw the learning rate schedules.
 
@@ -169,7 +169,7 @@ def plot_schedule(
 
 
 def plot_smoothing(
-    *, epsilon: float = 0.1, output: Output = None, force: Force = False, report: Hidden = SILENT
+    *, epsilon: float = 0.1, output: Output = None, force: bool = False, report: Hidden = SILENT
 ) -> None:
     """Draw what label smoothing wants and what it costs to be certain.
 
@@ -191,7 +191,7 @@ def plot_smoothing(
     report.say(f"wrote {ideas.smoothing(_place(output, 'smoothing.png', force), epsilon)}")
 
 
-def plot_saturation(*, output: Output = None, force: Force = False, report: Hidden = SILENT) -> None:
+def plot_saturation(*, output: Output = None, force: bool = False, report: Hidden = SILENT) -> None:
     """Draw why dot products are scaled: softmax saturates in many dimensions.
 
     Example: transduce plot saturation -o saturation.png
@@ -214,7 +214,7 @@ def plot_lengths(
     source: str | None = None,
     reference: str | None = None,
     output: Output = None,
-    force: Force = False,
+    force: bool = False,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """BLEU of one or several models against the length of the source, as a table and a picture.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.commands import Force, Hidden
+from transduce.commands import Hidden
 from transduce.commands.lines import check_files, deliver
 from transduce.errors import SettingsError
 from transduce.report import SILENT
@@ -26,7 +26,7 @@ def shortlist(
     output: Annotated[Path, Parameter(alias="-o")],
     partners: int = 50,
     frequent: int = 100,
-    force: Force = False,
+    force: bool = False,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """Learn a shortlist from parallel text, usually the text that the model was trained on.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.commands import Flags, Force, Hidden, Output, search_settings
+from transduce.commands import Flags, Hidden, Output, search_settings
 from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -27,21 +27,21 @@ def translate(
     model: Path,
     *files: str,
     output: Output = None,
-    force: Force = False,
-    resume: Annotated[bool, Parameter(negative="")] = False,
+    force: bool = False,
+    resume: bool = False,
     beam: int | None = None,
     length_penalty: float | None = None,
     n_best: int = 1,
-    sample: Annotated[bool, Parameter(negative="")] = False,
+    sample: bool = False,
     glossary: Path | None = None,
     keep: str | None = None,
-    forbid: Annotated[list[str] | None, Parameter(negative="")] = None,
+    forbid: list[str] | None = None,
     prefix: str | None = None,
     alternatives: int = 0,
-    alignments: Annotated[bool, Parameter(negative="")] = False,
+    alignments: bool = False,
     shortlist: Path | None = None,
-    together: Annotated[list[Path] | None, Parameter(name="--with", negative="")] = None,
-    split: bool = True,
+    together: Annotated[list[Path] | None, Parameter(name="--with")] = None,
+    split: Annotated[bool, Parameter(negative="--no-split")] = True,
     json: bool = False,
     shard: str | None = None,
     engine: str | None = None,
@@ -207,7 +207,7 @@ def score(
     target: str | None = None,
     json: bool = False,
     output: Output = None,
-    force: Force = False,
+    force: bool = False,
     device: str = "auto",
     weights: str | None = None,
     report: Hidden = SILENT,

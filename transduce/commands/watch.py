@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from transduce.commands import Force, Hidden, Output
+from transduce.commands import Hidden, Output
 from transduce.errors import SettingsError
 from transduce.files.output import check_output
 from transduce.report import SILENT
 
 
 def runs(
-    folder: Path = Path("runs"), *, output: Output = None, force: Force = False, report: Hidden = SILENT
+    folder: Path = Path("runs"), *, output: Output = None, force: bool = False, report: Hidden = SILENT
 ) -> Iterator[str]:
     """Compare the runs in a folder: a table, and on request their curves in one picture.
 
