@@ -401,7 +401,17 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path: Path, number: int) -> No
     found, _ = checkpoint.latest(RunFolder(tmp_path / "r"))
     assert found is not None
     assert found.name == "step-3"
+    assert load(tmp_path / "r").model is not None  # what it has learned so far can be used
     assert run(tmp_path / "r", quick_settings()).step == 8
+
+
+def test_a_stop_before_the_first_validation_changes_nothing_in_the_end(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        run(tmp_path / "stopped", quick_settings(), report=Kill(signal.SIGINT))
+    outcomes = [run(tmp_path / name, quick_settings()) for name in ("stopped", "straight")]
+    assert outcomes[0].score == outcomes[1].score
+    for name in ("model.safetensors", "weights/last.safetensors"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
 
 
 @pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])

@@ -174,6 +174,7 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
         report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
         if is_main:
             _note_aligner(trainer, settings, report)
+        trainer.processes.gather(None)  # all end together
     return outcome
 
 

@@ -153,18 +153,31 @@ class Trainer:
             raise self._too_many_skipped()
         if (save or stop or over) and state.step != self.keeper.saved_step:
             self._save()
+        if (stop or over) and not state.validated:
+            self._leave_a_model()
         if save:
             self.report.say(f"step {state.step:,}: a checkpoint, as SIGUSR1 asked")
         if stop:
             self._stop(stop, signals)
         return bool(over)
 
+    def _leave_a_model(self) -> None:
+        """Before the first validation there is none: what was learned so far can be tried all the same."""
+        with self.updater.final_weights():
+            weights = weights_of(self.updater.model)
+        self.keeper.writer.wait()
+        self.keeper.publish("last", weights, use=True)
+
     def _stop(self, number: int, signals: Signals) -> None:
         self.keeper.writer.wait()
         self.processes.gather(None)  # none goes before all is written: torchrun would end the others
         signals.obeyed = self.processes.count > 1
         run, step = self.keeper.run.path, self.state.step
-        raise Stopped(f"stopped at step {step:,}; the run is saved, the same command goes on with {run}", number)
+        raise Stopped(
+            f"stopped at step {step:,}; the run is saved, the same command goes on with {run}, and what it has learned "
+            f"so far can be used",
+            number,
+        )
 
     def _too_many_skipped(self) -> UserError:
         return UserError(
