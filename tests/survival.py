@@ -18,7 +18,7 @@ def contents(run: Path) -> dict[str, bytes]:
         if path.suffix == ".safetensors":
             found[name] = path.read_bytes()
         elif path.name == "state.json":
-            found[name] = json.dumps({**json.loads(path.read_text()), "seconds": 0}).encode()
+            found[name] = json.dumps({**json.loads(path.read_text()), "seconds": 0, "validation_seconds": 0}).encode()
     records = metrics.read(run / "metrics.jsonl")
     for record in records:
         for key in OF_THE_MOMENT:

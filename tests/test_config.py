@@ -135,7 +135,7 @@ def test_bad_files(tmp_path: Path) -> None:
 
 
 def test_unknown_preset() -> None:
-    with pytest.raises(SettingsError, match="unknown preset smal, did you mean small; there are: tiny, small"):
+    with pytest.raises(SettingsError, match="unknown preset smal, did you mean small; there are: auto, tiny, small"):
         find("smal")
 
 

@@ -121,9 +121,9 @@ def test_a_session_of_some_minutes_ends_well_and_goes_on(tmp_path: Path) -> None
     run(tmp_path / "straight", settings)
     sessions = []
     while not sessions or not sessions[-1].complete:
-        sessions.append(fit(tmp_path / "parts", text, valid, settings, max_minutes=1e-6))
+        sessions.append(fit(tmp_path / "parts", text, valid, settings, pause_after=1e-6))
     assert len(sessions) == N + 1  # one update each; the last finds that all is done
-    assert "minutes of --max-minutes are over; the same command goes on" in sessions[0].reason
+    assert "minutes of --pause-after are over; the same command goes on" in sessions[0].reason
     left = [name for step in range(1, N) if step % 5 for name in extra(step)]
     assert differences(tmp_path / "straight", tmp_path / "parts") == sorted(left)
 
@@ -548,7 +548,7 @@ def test_what_others_put_into_the_folder_is_left_alone(tmp_path: Path) -> None:
 def test_no_signal_for_a_checkpoint_ends_a_run_that_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGUSR1 ends a process that does not handle it."""
     resume = Keeper.resume
-    monkeypatch.setattr(Keeper, "resume", lambda self, fresh: (send(signal.SIGUSR1)(), resume(self, fresh))[1])
+    monkeypatch.setattr(Keeper, "resume", lambda *given: (send(signal.SIGUSR1)(), resume(*given))[1])
     assert run(tmp_path / "r", quick_settings()).step == 8
 
 

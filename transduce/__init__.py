@@ -30,7 +30,7 @@ def train(
     run: str | Path,
     pairs: Sequence[tuple[str, str]],
     valid_pairs: Sequence[tuple[str, str]] | None = None,
-    preset: str = "small",
+    preset: str = "auto",
     task: Literal["translate", "classify"] = "translate",
     report: Report | None = None,
     **settings: dict[str, Any],
@@ -42,12 +42,13 @@ def train(
     from transduce.data.corpus import ListCorpus
     from transduce.inspect.curve import curve_at_the_end
     from transduce.terminal import Terminal
+    from transduce.training.recipe import settings_of
     from transduce.training.resolve import resolve
     from transduce.training.setup import fit
 
     run, report = Path(run), report or Terminal()
-    resolved = resolve(run, preset, None, settings, task)
+    wanted = resolve(run, preset, None, settings, task)
     validation = None if valid_pairs is None else ListCorpus(valid_pairs)
     with curve_at_the_end(run, report):
-        fit(run, ListCorpus(pairs), validation, resolved, report)
-    return load(run, resolved.training.device)
+        fit(run, ListCorpus(pairs), validation, wanted, report)
+    return load(run, settings_of(wanted).training.device)

@@ -15,7 +15,7 @@ from transduce.errors import DataError, SettingsError, did_you_mean
 from transduce.files import strict_json
 from transduce.files.reading import SMALL, read_bytes
 from transduce.report import SILENT, Report
-from transduce.settings.compose import compose
+from transduce.settings.compose import by_the_clock, compose
 from transduce.settings.entries import flat
 from transduce.settings.recipes import RECIPES, Recipe
 from transduce.settings.sections import SearchSettings, Settings
@@ -61,7 +61,7 @@ def bench(
     chosen, here = RECIPES[task], run or Path("runs/bench") / task
     if here.exists() and not here.is_dir():
         raise SettingsError(f"{here} is a file; choose another --run")
-    wanted = compose(chosen.settings, settings or {})
+    wanted = compose(chosen.settings, by_the_clock(settings or {}), settings or {})
     done = {result["seed"] for result in _results(here, task, wanted)}
     seeds = seeds or [1, 2, 3]
     for number, seed in enumerate(seeds, 1):

@@ -21,13 +21,14 @@ def train(
     preset: str | None = None,
     config: Path | None = None,
     device: str | None = None,
-    max_minutes: float | None = None,
+    minutes: float | None = None,
+    pause_after: float | None = None,
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> None:
     """Train a translator or a classifier, or go on with a run that exists.
 
-    Example: transduce train runs/mine --source a.de --target a.en --model.layers 4
+    Example: transduce train runs/mine --source a.de --target a.en --minutes 15
 
     Without --source it trains on the bundled German-English corpus.
     Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
@@ -50,16 +51,19 @@ def train(
         translate: from text to text. classify: from text to labels, which are the lines of --target; or without it the
         __label__NAME that each line of --source begins with.
     preset
-        Starting point (see: transduce presets); tiny for the bundled corpus and small for other text if not given.
+        Starting point (see: transduce presets). Without one, text, machine and time decide; tiny for bundled text.
     config
         YAML file with sections of settings.
     device
         auto, cpu, cuda or mps.
-    max_minutes
-        Save and end this session after so long; the same command goes on with the run.
+    minutes
+        Time of the whole run, everything counted; the model is done when it is over. Given more later, it goes on.
+    pause_after
+        Minutes after which this command saves and ends; the same command goes on with the run.
     """
     from transduce.inspect.curve import curve_at_the_end
     from transduce.training.prepare import open_corpora
+    from transduce.training.recipe import settings_of
     from transduce.training.resolve import resolve
     from transduce.training.setup import fit
     from transduce.training.signals import ignore_save_signal
@@ -67,13 +71,14 @@ def train(
     files = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
     flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
     flags.setdefault("data", {}).update({key: value for key, value in files.items() if value is not None})
-    if device is not None:
-        flags.setdefault("training", {})["device"] = device
-    resolved = resolve(run, preset, config, flags, task)
+    training_flags = {"device": device, "minutes": minutes}
+    flags.setdefault("training", {}).update({key: value for key, value in training_flags.items() if value is not None})
+    wanted = resolve(run, preset, config, flags, task)
+    resolved = settings_of(wanted)
     if task == "classify" and resolved.data.source is None:
         raise SettingsError("--task classify needs --source, text with its labels in --target or before each line")
-    if max_minutes is not None and not max_minutes > 0:
-        raise SettingsError(f"--max-minutes {max_minutes:g} must be above 0")
+    if pause_after is not None and not pause_after > 0:
+        raise SettingsError(f"--pause-after {pause_after:g} must be above 0")
     with ignore_save_signal(), curve_at_the_end(run, report):
         training, validation = open_corpora(resolved, report)
-        fit(run, training, validation, resolved, report, max_minutes)
+        fit(run, training, validation, wanted, report, pause_after)

@@ -17,7 +17,7 @@ from transduce.nn.scores import Dot, ScaledDot, ScoreFunction
 from transduce.settings.compose import compose
 from transduce.settings.sections import OptimizerSettings
 from transduce.training.loss import cross_entropy
-from transduce.training.schedule import learning_rate
+from transduce.training.schedule import Decay, learning_rate
 
 
 def positions(output: Path, length: int = 100, d_model: int = 128) -> Path:
@@ -72,9 +72,14 @@ def schedules(output: Path, steps: int = 20_000, warmup: int = 4000) -> Path:
         rates = [learning_rate(step, settings, width, steps) for step in at]
         left.plot(at, rates, color=colour, label=f"d_model {width}, warm-up {rise:,}")
     left.set_title("noam: d_model^-0.5 · min(step^-0.5, step · warm-up^-1.5)", fontsize=10)
-    for name, colour, mark in zip(("inverse_sqrt", "cosine", "constant"), COLOURS, ("-", "--", ":"), strict=False):
+    names, marks, decay = (
+        ("inverse_sqrt", "cosine", "constant", "wsd"),
+        ("-", "--", ":", "-."),
+        Decay(3 * steps // 4, steps),
+    )
+    for name, colour, mark in zip(names, COLOURS, marks, strict=False):
         settings = compose({"optimizer": {"schedule": name, "rate": 1e-3, "warmup": warmup}}).optimizer
-        rates = [learning_rate(step, settings, 512, steps) for step in at]
+        rates = [learning_rate(step, settings, 512, steps, decay) for step in at]
         right.plot(at, rates, mark, color=colour, label=name)
     right.set_title("the others, highest rate 0.001", fontsize=10)
     for axis in (left, right):

@@ -59,6 +59,8 @@ def _impossible_text(settings: Settings) -> Iterator[str]:
         yield f"text.sampling={t.sampling} needs text.tokenizer bpe or unigram, not {t.tokenizer}"
     if t.byte_fallback and t.tokenizer not in ("bpe", "unigram"):
         yield f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}"
+    if t.joint and t.target_vocabulary is not None:
+        yield f"text.target_vocabulary={t.target_vocabulary} needs text.joint=false: there is one vocabulary for both"
     if not 0 < t.coverage <= 1:
         yield f"text.coverage={t.coverage} must be above 0 and at most 1"
     if d.max_tokens > settings.model.max_positions:
@@ -74,7 +76,7 @@ def _impossible_training(settings: Settings) -> Iterator[str]:
     if o.name == "schedule_free" and t.ema:
         yield f"training.ema={t.ema} does not go with optimizer.name=schedule_free, which is an average already"
     if o.schedule == "cosine" and t.steps is None:
-        yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero"
+        yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero; or take wsd"
     if t.steps is None and t.epochs is None and t.minutes is None:
         yield "one of training.steps, training.epochs and training.minutes must be set"
 

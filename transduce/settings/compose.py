@@ -33,6 +33,14 @@ def compose(*layers: Overrides, base: Settings | None = None) -> Settings:
     return settings
 
 
+def by_the_clock(*given: Overrides) -> Overrides:
+    """What a time asks for, where no schedule is given: one that ends with it, whatever the step is then."""
+    wanted = {name for layer in given for name, _ in _names(layer)}
+    if "training.minutes" not in wanted or "optimizer.schedule" in wanted:
+        return {}
+    return {"optimizer": {"schedule": "wsd"}, "training": {"steps": None}}
+
+
 def _names(layer: Overrides) -> Iterator[tuple[str, Any]]:
     sections = [f.name for f in dataclasses.fields(Settings)]
     for section, keys in layer.items():

@@ -27,7 +27,13 @@ RECURRENT = {"kind": "rnn", "layers": 1, "d_model": 192, "cell": "gru", "max_pos
 APART = {"tie_output": False, "tie_source": False}
 NOTES: Overrides = {"text": {"vocabulary": 1000, "joint": False}, "batch": {"tokens": 4096}}
 
+AUTO = "auto"
 PRESETS: dict[str, Preset] = {
+    AUTO: Preset(
+        "Chosen by a look at the text, the machine and the time; what is trained with where nothing else is said.",
+        {},
+        ("Nothing is settled before training begins; it then tells every choice with its reason.",),
+    ),
     "tiny": Preset(
         "About 0.8 million weights: learns the bundled corpus in two and a half minutes on two cores.",
         {

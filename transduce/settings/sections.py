@@ -78,6 +78,9 @@ class TextSettings:
         "same", "same: as text.tokenizer; labels: a whole line of the target is one token"
     )
     vocabulary: int = setting(8000, "number of tokens, the four special ones included (words: at most)", least=1)
+    target_vocabulary: int | None = setting(
+        None, "the same for the target, where text.joint=false; none: as many as text.vocabulary", least=1
+    )
     joint: bool = setting(True, "one vocabulary for both languages")
     lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
     coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
@@ -139,10 +142,13 @@ class OptimizerSettings:
     eps: float = setting(1e-9, "added to the denominator", above=0)
     weight_decay: float = setting(0.0, "pull of the weights towards zero", least=0)
     clip: float | None = setting(None, "largest gradient norm; none: no clipping", above=0)
-    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = setting("noam", "shape of the learning rate")
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant", "wsd"] = setting(
+        "noam", "shape of the learning rate; wsd: warm-up, stable, decay, which fits any length and can be extended"
+    )
     factor: float = setting(1.0, "multiplies the noam schedule", above=0)
     rate: float = setting(1e-3, "highest learning rate of the other schedules", above=0)
     warmup: int = setting(4000, "steps of linear rise (all schedules)", least=1)
+    decay: float = setting(0.25, "share of the run, at its end, in which wsd lets the rate fall", above=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,9 @@ class TrainingSettings:
 
     steps: int | None = setting(100_000, "stop after this many updates", least=1)
     epochs: int | None = setting(None, "stop after this many passes over the data", least=1)
-    minutes: float | None = setting(None, "stop after this much training time", above=0)
+    minutes: float | None = setting(
+        None, "time of the whole run, preparing and validating included; it sets optimizer.schedule=wsd", above=0
+    )
     label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary", least=0, below=1)
     seed: int = setting(1, "of weights, dropout and data order", least=0)
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")

@@ -19,6 +19,14 @@ from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN, UNKNOWN_SU
 _LONG_WORD = re.compile(r"\S{10000}")
 
 
+class VocabularyTooLarge(SettingsError):
+    """More tokens than the text has words and parts of words for."""
+
+    def __init__(self, wanted: int, most: int, name: str = "text.vocabulary") -> None:
+        super().__init__(f"{name}={wanted} is larger than the training text supports; set it to {most} or less")
+        self.wanted, self.most, self.name = wanted, most, name
+
+
 class SubwordTokenizer:
     """SentencePiece, BPE or unigram."""
 
@@ -117,10 +125,7 @@ class SubwordTokenizer:
 def _explain(message: str, settings: TextSettings) -> SettingsError:
     """SentencePiece's complaint in the words of our settings."""
     if match := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
-        return SettingsError(
-            f"text.vocabulary={settings.vocabulary} is larger than the training text supports; "
-            f"set it to {match[1]} or less"
-        )
+        return VocabularyTooLarge(settings.vocabulary, int(match[1]))
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return SettingsError(
             f"text.vocabulary={settings.vocabulary} is too small for the characters of the training text; "

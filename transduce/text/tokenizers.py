@@ -7,6 +7,7 @@ text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from transduce.settings.sections import TextSettings
 from transduce.settings.task import task_of
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
 from transduce.text.special import UNKNOWN
-from transduce.text.subwords import SubwordTokenizer
+from transduce.text.subwords import SubwordTokenizer, VocabularyTooLarge
 
 
 class Tokenizer(Protocol):
@@ -106,7 +107,18 @@ class Tokenizers:
         source = of_source.train((low(pair[0]) for pair in pairs), settings)
         if task_of(settings).labels:
             return cls(source, of_target.train(labels or (pair[1] for pair in pairs), settings), settings)
-        return cls(source, of_target.train((low(pair[1]) for pair in pairs), settings), settings)
+        size = settings.target_vocabulary or settings.vocabulary
+        try:
+            target = of_target.train((low(pair[1]) for pair in pairs), replace(settings, vocabulary=size))
+        except VocabularyTooLarge as error:
+            name = "text.vocabulary" if settings.target_vocabulary is None else "text.target_vocabulary"
+            raise VocabularyTooLarge(error.wanted, error.most, name) from error
+        return cls(source, target, settings)
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        """The ids of both sides of each pair."""
+        sources, targets = zip(*pairs, strict=True)
+        return list(zip(self.source.encode(sources), self.target.encode(targets), strict=True))
 
     def unknown(self, labels: Iterable[str]) -> list[str]:
         """The labels, normalised and each once, that a model with these tokenizers can never write."""

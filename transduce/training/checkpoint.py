@@ -26,7 +26,7 @@ from transduce.fast.flat import FlatWeights
 from transduce.files.atomic import beside, clear_parts, explained, flush
 from transduce.files.manifest import read_manifest, verify, write_folder
 from transduce.files.reading import problem_with
-from transduce.files.run_folder import MODEL, REPLACED, STATE, RunFolder
+from transduce.files.run_folder import MODEL, REPLACED, STATE, RunFolder, step_of
 from transduce.models.weights import (
     read_shapes,
     read_tensors,
@@ -93,7 +93,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def write(run: RunFolder, now: Snapshot, keep: int) -> None:
-    """As step-N; then remove all but the newest `keep`."""
+    """As step-N; then remove all but the newest `keep`, and the last one at the full rate."""
     here = run.checkpoint(now.state.step)
     part, replaced = beside(here), here.with_name(here.name + REPLACED)
     try:
@@ -108,7 +108,8 @@ def write(run: RunFolder, now: Snapshot, keep: int) -> None:
         clear_parts(run.training)
     shutil.rmtree(replaced, ignore_errors=True)
     for old in run.checkpoints()[:-keep]:
-        shutil.rmtree(old)
+        if step_of(old) != now.state.decay_begin:  # the last at the full rate, to be extended from
+            shutil.rmtree(old)
 
 
 def latest(run: RunFolder) -> tuple[Path | None, list[str]]:
@@ -121,6 +122,20 @@ def latest(run: RunFolder) -> tuple[Path | None, list[str]]:
         except ModelError as error:
             complaints.append(str(error))
     return None, complaints
+
+
+def is_complete(checkpoint: Path) -> bool:
+    try:
+        _verify(checkpoint)
+    except ModelError:
+        return False
+    return True
+
+
+def decayed_for_other(checkpoint: Path, limits: str) -> RunState | None:
+    """Its state, where the learning rate has begun to fall for other limits than these."""
+    state = read_state(checkpoint)
+    return None if state.decay is None or state.decay_for == limits else state
 
 
 def _verify(checkpoint: Path) -> None:

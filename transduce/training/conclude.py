@@ -28,7 +28,7 @@ class Outcome:
 
 def pause(state: RunState) -> Outcome:
     """A session whose time is over; the run goes on with the next."""
-    reason, best = "the minutes of --max-minutes are over; the same command goes on", state.best
+    reason, best = "the minutes of --pause-after are over; the same command goes on", state.best
     score = best.score if best else None
     return Outcome(state.step, state.seconds, reason, "", score, state.target_tokens, complete=False)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from transduce.errors import UserError
+
 JUMP = 1.5  # a loss this many times the usual one is a spike
 SETTLED = 5  # lines of metrics.jsonl before one is expected to be like those before it
 
@@ -25,3 +27,10 @@ class UsualLoss:
         share = 0.02 if jump else max(0.2, 1 / (self.lines + 1))
         self.mean, self.lines = self.mean + share * (loss - self.mean), self.lines + 1
         return jump
+
+
+def too_many_skipped(most: int, step: int, saved_step: int) -> UserError:
+    return UserError(
+        f"{most} batches in a row gave no number, up to step {step:,}; go on from the checkpoint of step "
+        f"{saved_step:,} with a lower optimizer.rate or a smaller optimizer.clip, or mend the text"
+    )

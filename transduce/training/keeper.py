@@ -47,8 +47,9 @@ class Keeper:
 
     # ---- going on ----------------------------------------------------------------------------------------------
 
-    def resume(self, fresh: RunState) -> RunState:
-        """The state of the last checkpoint, with everything put back as it was; `fresh` where there is none."""
+    def resume(self, fresh: RunState, limits: str = "") -> RunState:
+        """The state of the last checkpoint, with everything put back as it was; `fresh` where there is none. Where the
+        rate has begun to fall for other `limits` than it has now, it is the last one at the full rate."""
         newest, complaints = checkpoint.latest(self.run)
         for complaint in complaints:
             self.report.warn(f"passed over a checkpoint: {complaint}")
@@ -56,16 +57,31 @@ class Keeper:
         if newest is None:
             refuse_to_replace(self.run)
         else:
+            before = checkpoint.decayed_for_other(newest, limits)
+            newest = newest if before is None else _stable(self.run, before, self.report) or newest
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
             self._refuse_other_text(state, fresh)
-            self.report.say(f"going on from step {state.step:,}")
+            self.report.say(f"going on from step {state.step:,}{', before its learning rate fell' if before else ''}")
             self.saved_step = state.step
+            if before is not None:
+                state.decay_begin, state.decay_end, state.decay_for = None, None, ""
+                state.best_loss, state.best_score = before.best_loss, before.best_score  # its model stays until beaten
         self.processes.gather(None)  # all have read it
         if self.processes.is_main:
             self.run.training.mkdir(parents=True, exist_ok=True)  # tells a run from a model
             self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
             self._repair(state)
+        return state
+
+    def go_back(self) -> RunState:
+        """The state of the last checkpoint, in the middle of a run."""
+        self.writer.wait()
+        self.processes.gather(None)
+        newest, _ = checkpoint.latest(self.run)
+        assert newest is not None
+        state = checkpoint.resume(newest, self.updater, self.processes.rank)
+        self.processes.gather(None)
         return state
 
     def _refuse_other_text(self, state: RunState, fresh: RunState) -> None:
@@ -94,6 +110,8 @@ class Keeper:
         """Make the weights in use those that the checkpoint speaks of: a run may have ended between the two, or after
         weights whose checkpoint is not the one to go on from."""
         best = state.best_steps()
+        if best and state.best != state.validation_of(best[0]):
+            return  # the model is one of before the run was given more time
         used, step = weights_name("best" if best else "last"), best[0] if best else state.validated
         kept = self._whole_weights().get(step)
         if kept is not None and not is_copy_of(self.run.path, used, kept):
@@ -186,3 +204,13 @@ def refuse_to_replace(run: RunFolder) -> None:
             f"{run.path} holds a model but no checkpoint to go on from, and training would replace it; choose another "
             f"run folder"
         )
+
+
+def _stable(run: RunFolder, state: RunState, report: Report) -> Path | None:
+    """The last checkpoint before the learning rate fell."""
+    assert state.decay is not None
+    stable = run.checkpoint(state.decay.begin)
+    if checkpoint.is_complete(stable):
+        return stable
+    report.warn(f"{stable} is missing: the learning rate will jump from where it has fallen to")
+    return None

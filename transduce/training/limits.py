@@ -33,6 +33,12 @@ class Limits:
             return f"no better validation in the last {self.patience}"
         return ""
 
+    def reached_by_decay(self, is_over: bool) -> str:
+        """The same for a run whose end is decided (ending.py)."""
+        if not is_over:
+            return ""
+        return "all steps done" if self.minutes is None else f"{self.minutes:g} minutes are over"
+
     def share_done(self, step: float, epochs: float, seconds: float) -> float:
         """The share of the way to the nearest limit; `epochs` with their fraction."""
         shares = [

@@ -3,29 +3,38 @@ hash, with the vocabulary's sample taken on the way, and once to tokenize; by a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
 from transduce.bundled.corpus import bundled
 from transduce.data.build import Part, build_stores
-from transduce.data.corpus import Corpus, ListCorpus, open_corpus
+from transduce.data.corpus import Corpus, ListCorpus, Pair, open_corpus
+from transduce.data.facts import facts
 from transduce.data.store import Store
 from transduce.data.survey import HoldOut, Survey, survey
 from transduce.data.tokenize import Job, Sampling
 from transduce.errors import DataError, SettingsError
 from transduce.files.manifest import verify, write_folder
 from transduce.files.run_folder import CONFIG, RunFolder
+from transduce.nn.device import prepare_device
 from transduce.report import Report
 from transduce.settings import config_file
+from transduce.settings.compose import compose
 from transduce.settings.sections import Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
+from transduce.text.subwords import VocabularyTooLarge
 from transduce.text.tokenizers import Tokenizers, file_names
 from transduce.training.distributed import Processes
 from transduce.training.keeper import refuse_to_replace
+from transduce.training.recipe import Choice, Machine, Recipe, for_text, for_time, settings_of
+from transduce.training.trial import seconds_an_update
 
 UNKNOWN_LABELS = 10  # that a warning names
+TRIED = 2000  # pairs that the machine is tried with
+UNRELATED = 0.6  # correlation of the lengths of both sides; of translations it is about 0.9
 
 
 def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]:
@@ -45,8 +54,9 @@ def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | N
 
 
 class Text(NamedTuple):
-    """What is trained on, tokenized."""
+    """What is trained on, tokenized, and with which settings."""
 
+    settings: Settings
     tokenizers: Tokenizers
     training: Store
     validation: Store | None
@@ -56,22 +66,26 @@ def prepare(
     run: RunFolder,
     training: Corpus,
     validation: Corpus | None,
-    settings: Settings,
+    wanted: Settings | Recipe,
     report: Report,
     processes: Processes,
 ) -> Text:
-    """Vocabulary and token stores, made by the main process and found by the others."""
-    text = _prepare(run, training, validation, settings, report) if processes.is_main else None
-    stores = None if text is None else [str(store.folder) for store in text[1:] if store is not None]
-    folders = processes.gather(stores)[0]
+    """Vocabulary and token stores, made by the main process and found by the others. What a recipe leaves open is
+    chosen on the way."""
+    text = _prepare(run, training, validation, wanted, report) if processes.is_main else None
+    stores = [] if text is None else [str(store.folder) for store in (text.training, text.validation) if store]
+    folders, chosen = processes.gather((stores, {} if text is None else asdict(text.settings)))[0]
     if text is not None:
         return text
-    assert folders is not None
+    settings = compose(chosen)
     train, *valid = (Store(Path(folder)) for folder in folders)
-    return Text(Tokenizers.load(run.path, settings.text), train, valid[0] if valid else None)
+    return Text(settings, Tokenizers.load(run.path, settings.text), train, valid[0] if valid else None)
 
 
-def _prepare(run: RunFolder, training: Corpus, validation: Corpus | None, settings: Settings, report: Report) -> Text:
+def _prepare(
+    run: RunFolder, training: Corpus, validation: Corpus | None, wanted: Settings | Recipe, report: Report
+) -> Text:
+    settings = settings_of(wanted)
     labels = task_of(settings).labels
     goes_on = run.has_started
     if not goes_on:
@@ -81,7 +95,12 @@ def _prepare(run: RunFolder, training: Corpus, validation: Corpus | None, settin
     if hold_out.every is not None:
         aside = -(-surveyed.pairs // hold_out.every)
         report.say(f"no validation text given: {aside:,} of {surveyed.pairs:,} pairs are set aside for it")
-    tokenizers = _known_tokenizers(run, settings) if goes_on else _learn(run, surveyed, hold_out, settings, report)
+    if goes_on:
+        tokenizers = _known_tokenizers(run, settings)
+    else:
+        settings, tokenizers = _begin(surveyed, hold_out, wanted, report)
+        config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
+        write_folder(run.path, {**config, **tokenizers.files()})
     surveyed.sample.clear()
     other = None if validation is None else survey(validation, labels=labels, report=report)
     if labels:
@@ -90,11 +109,11 @@ def _prepare(run: RunFolder, training: Corpus, validation: Corpus | None, settin
     if validation is not None and other is not None:
         (train,) = stores.build(training, surveyed, [stores.training_part(HoldOut())])
         (valid,) = stores.build(validation, other, [stores.validation_part(HoldOut(every=1))])
-        return Text(tokenizers, train, valid)
+        return Text(settings, tokenizers, train, valid)
     parts = [stores.training_part(hold_out)]
     parts += [stores.validation_part(hold_out)] if hold_out.every is not None else []
     train, *held_out = stores.build(training, surveyed, parts)
-    return Text(tokenizers, train, held_out[0] if held_out else None)
+    return Text(settings, tokenizers, train, held_out[0] if held_out else None)
 
 
 def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:
@@ -103,17 +122,52 @@ def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:
     return Tokenizers.load(run.path, settings.text)
 
 
-def _learn(run: RunFolder, surveyed: Survey, hold_out: HoldOut, settings: Settings, report: Report) -> Tokenizers:
-    """From the training text at a run's start; kept in its folder with the settings."""
+def _begin(
+    surveyed: Survey, hold_out: HoldOut, wanted: Settings | Recipe, report: Report
+) -> tuple[Settings, Tokenizers]:
+    """The vocabulary of a new run, and the settings that its recipe left open."""
     sample = [pair for pair in surveyed.sample if hold_out.leaves(pair.line)]
-    kind = settings.text.tokenizer
-    report.say(f"learning the vocabulary ({kind}) from {len(sample):,} of {surveyed.pairs:,} pairs")
+    if not isinstance(wanted, Recipe):
+        return wanted, _learn(sample, surveyed, hold_out, wanted, report)
+    known = facts(sample, surveyed.pairs)
+    if known.correlation < UNRELATED:
+        report.warn(
+            f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "
+            f"same lines? transduce doctor tells"
+        )
+    for words in wanted.choose(for_text(known)):
+        report.say(words)
+    tokenizers = _learn_chosen(wanted, lambda settings: _learn(sample, surveyed, hold_out, settings, report), report)
+    pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
+    encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
+    tokens = sum(len(target) + 1 for _, target in encoded) / len(encoded)
+    device = prepare_device(wanted.settings.training.device)
+    sizes = (tokenizers.source.size, tokenizers.target.size)
+    machine = Machine(device, lambda settings: seconds_an_update(settings, sizes, encoded, device))
+    for words in for_time(known, tokens, machine, wanted):
+        report.say(words)
+    return wanted.settings, tokenizers
+
+
+def _learn_chosen(recipe: Recipe, learn: Callable[[Settings], Tokenizers], report: Report) -> Tokenizers:
+    """The vocabulary that a recipe chose; a smaller one where the text does not support it."""
+    while True:
+        try:
+            return learn(recipe.settings)
+        except VocabularyTooLarge as error:
+            if recipe.has(error.name):
+                raise
+            for words in recipe.choose(iter([Choice(error.name, error.most, "all that the text supports")])):
+                report.say(words)
+
+
+def _learn(
+    sample: Sequence[Pair], surveyed: Survey, hold_out: HoldOut, settings: Settings, report: Report
+) -> Tokenizers:
+    """The vocabulary, from the training text."""
+    report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {len(sample):,} of {surveyed.pairs:,} pairs")
     labels = surveyed.labels_left_by(hold_out) if surveyed.labels else None  # a sample could miss some
-    normalised = _Normalised([(pair.source, pair.target) for pair in sample])
-    tokenizers = Tokenizers.train(normalised, settings.text, labels)
-    config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
-    write_folder(run.path, {**config, **tokenizers.files()})
-    return tokenizers
+    return Tokenizers.train(_Normalised([(pair.source, pair.target) for pair in sample]), settings.text, labels)
 
 
 class _Normalised:

@@ -10,18 +10,23 @@ from transduce.files.manifest import MANIFEST
 from transduce.files.run_folder import CONFIG, RunFolder
 from transduce.settings import config_file, presets
 from transduce.settings.checks import check_idle
-from transduce.settings.compose import compose
+from transduce.settings.compose import by_the_clock, compose
 from transduce.settings.entries import flat
+from transduce.settings.presets import AUTO
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS, Task, task_of
+from transduce.training.recipe import Recipe
 
 # When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
 MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
 MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
 
 
-def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate") -> Settings:
-    """The settings of a run: preset, task, file and flags in rising strength; for an existing run, over what it has."""
+def resolve(
+    run: Path, preset: str | None, config: Path | None, flags: Overrides, task: str = "translate"
+) -> Settings | Recipe:
+    """The settings of a run: preset, task, file and flags in rising strength; for an existing run, over what it has. A
+    recipe, where the text and the machine are to decide the rest."""
     folder, file = RunFolder(run), config_file.read(config) if config else {}
     _refuse_damaged(folder)
     given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
@@ -39,17 +44,21 @@ def resolve(run: Path, preset: str | None, config: Path | None, flags: Overrides
     return now
 
 
-def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Settings:
+def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Settings | Recipe:
     if run.exists() and not RunFolder(run).config.exists() and not _is_empty(run):
         raise SettingsError(f"{run} exists and is not a run folder; choose another name")
     sections = [layer.get("data") for layer in (file, flags)]
     own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
+    if preset == AUTO or (preset is None and own_text and not task.labels):
+        recipe = Recipe(task.settings, file, flags)
+        check_idle(recipe.settings)
+        return recipe
     base = presets.find(preset or ("small" if own_text else "tiny")).settings
     if task.settings and base.get("model", {}).get("kind", "transformer") != "transformer":
         raise SettingsError(
             f"--task {task.name} trains an encoder of the Transformer; the preset {preset} is of another kind"
         )
-    resolved = compose(base, task.settings, file, flags)
+    resolved = compose(base, by_the_clock(file, flags), task.settings, file, flags)
     check_idle(resolved)
     return resolved
 

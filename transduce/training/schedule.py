@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from transduce.settings.sections import OptimizerSettings
 
@@ -29,8 +30,30 @@ def constant(step: int, rate: float, warmup: int) -> float:
     return rate * min(1.0, step / warmup)
 
 
-def learning_rate(step: int, o: OptimizerSettings, d_model: int, steps: int | None) -> float:
-    """The rate that the settings ask for at this step."""
+class Decay(NamedTuple):
+    """Where the rate of a run falls."""
+
+    begin: int  # the last step at the full rate
+    end: int  # the last step of the run, after which it would be zero
+
+
+def wsd(step: int, rate: float, warmup: int, decay: Decay | None) -> float:
+    """Warm-up, stable, decay: the full rate until the end of the run is near, then 1 - √(share of the decay done).
+
+    The stable part does not know how long the run will be, so that it can be extended (Hägele et al., 2024).
+    """
+    highest = rate * min(1.0, step / warmup)
+    if decay is None or step <= decay.begin:
+        return highest
+    return highest * (1 - math.sqrt(min(1.0, (step - decay.begin - 1) / (decay.end - decay.begin))))
+
+
+def learning_rate(
+    step: int, o: OptimizerSettings, d_model: int, steps: int | None, decay: Decay | None = None
+) -> float:
+    """The rate that the settings ask for at this step. `decay`: of wsd, as soon as it is decided."""
+    if o.schedule == "wsd":
+        return wsd(step, o.rate, o.warmup, decay)
     if o.schedule == "noam":
         return noam(step, d_model, o.warmup, o.factor)
     if o.schedule == "inverse_sqrt":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from dataclasses import replace
@@ -29,38 +30,41 @@ from transduce.settings import config_file
 from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings
 from transduce.settings.task import task_of
 from transduce.training import checkpoint
+from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
 from transduce.training.limits import Limits
 from transduce.training.memory import find_budget
 from transduce.training.prepare import Text, prepare
+from transduce.training.recipe import Recipe, settings_of
 from transduce.training.signals import ignore_save_signal
 from transduce.training.state import RunState, read_state
 from transduce.training.trainer import Outcome, Trainer
 from transduce.training.updater import Updater
-from transduce.training.validate import Validator, make_score
+from transduce.training.validate import Validator, guess_loss, make_score
 
 
 def fit(
     run: Path,
     training: Corpus,
     validation: Corpus | None,
-    settings: Settings,
+    wanted: Settings | Recipe,
     report: Report = SILENT,
-    max_minutes: float | None = None,
+    pause_after: float | None = None,
 ) -> Outcome:
-    """From corpora to a trained model in `run`; what commands and `transduce.train` share."""
-    folder = RunFolder(run)
-    device = prepare_device(settings.training.device)
+    """From corpora to a trained model in `run`; what commands and `transduce.train` share. `pause_after`: minutes."""
+    began, folder = time.monotonic(), RunFolder(run)
+    device = prepare_device(settings_of(wanted).training.device)
     with ignore_save_signal(), process_group(device) as processes:
         report = report if processes.is_main else SILENT
         with locked(run) if processes.is_main else contextlib.nullcontext():
-            deadline = _deadline(folder, max_minutes) if processes.is_main else None
-            text = prepare(folder, training, validation, settings, report, processes)
+            deadline = _deadline(folder, pause_after) if processes.is_main else None
+            text = prepare(folder, training, validation, wanted, report, processes)
+            settings = text.settings
             _remember_deadline(folder, deadline)
             setup = Setup(folder, text, settings, device, report, processes)
-            trainer = setup.trainer(deadline)
+            trainer = setup.trainer(began, deadline)
             report.say(Limits.of(settings.training).describe(settings.optimizer.warmup))
             return _train(trainer, settings, report)
 
@@ -74,7 +78,7 @@ class Setup:
         self.run, self.text, self.settings = run, text, settings
         self.device, self.report, self.processes = device, report, processes
 
-    def trainer(self, deadline: float | None) -> Trainer:
+    def trainer(self, began: float, deadline: float | None) -> Trainer:
         """Batches and a new model, ready to train or to go on."""
         batch = self._batch_settings()
         batches = self._batches(batch)
@@ -93,7 +97,8 @@ class Setup:
             batches.store.lines,
             empty,
         )
-        return Trainer(updater, batches, validator, keeper, journal, self.report, deadline)
+        clock = Clock(Limits.of(settings), self.processes, began, deadline)
+        return Trainer(updater, batches, validator, keeper, journal, self.report, clock)
 
     def _batches(self, batch: BatchSettings) -> Batches:
         share = (self.processes.rank, self.processes.count)
@@ -117,7 +122,8 @@ class Setup:
             valid_batches = Batches(store, replace(batch, layout="buckets", tokens=budget), seed=0)
             pairs = store.text(settings.training.bleu_lines)
         score = make_score(settings, self.text.tokenizers, pairs, self.device, processes)
-        return Validator(task_of(settings), valid_batches, score, self.device, processes)
+        guess = math.inf if task_of(settings).labels else guess_loss(self.text.training)
+        return Validator(task_of(settings), valid_batches, score, self.device, processes, guess)
 
     def _describe(self, updater: Updater, batches: Batches, empty: float) -> None:
         weights, count = sum(weight.numel() for weight in updater.model.parameters()), self.processes.count

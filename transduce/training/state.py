@@ -11,6 +11,7 @@ from transduce.errors import ModelError
 from transduce.files import strict_json
 from transduce.files.reading import read_bytes
 from transduce.files.run_folder import STATE
+from transduce.training.schedule import Decay
 from transduce.training.validation import Validation
 
 LARGEST = 50_000_000  # bytes: a validation is some fifty
@@ -31,7 +32,14 @@ class RunState:
     valid_data: str | None = None  # and that is validated on; "": there is none; none: an older version did not say
     layout: str = "buckets"  # of its batches, by which `batch` counts
     batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
+    decay_begin: int | None = None  # of optimizer.schedule=wsd, as soon as it is decided (ending.py)
+    decay_end: int | None = None
+    decay_for: str = ""  # the limits that it was decided for
+    calm: float = 1.0  # times the learning rate: less than 1 after the run has diverged (divergence.py)
+    lowest_loss: float | None = None  # of the lines of metrics.jsonl
+    worse_lines: int = 0  # in a row, far above it
     validated: int = 0  # the step of the last validation
+    validation_seconds: float = 0.0  # that it took
     best_loss: float | None = None
     best_score: float | None = None
     since_best: int = 0  # validations without a better one
@@ -44,8 +52,17 @@ class RunState:
     skipped_in_a_row: int = 0
 
     @property
+    def decay(self) -> Decay | None:
+        return None if self.decay_begin is None or self.decay_end is None else Decay(self.decay_begin, self.decay_end)
+
+    @property
     def best(self) -> Validation | None:
         return None if self.best_loss is None else Validation(self.best_loss, self.best_score)
+
+    def validation_of(self, step: int) -> Validation | None:
+        """What was found at that step."""
+        found = {at: Validation(loss, score) for at, loss, score in self.validations if loss is not None}
+        return found.get(step)
 
     def best_steps(self) -> list[int]:
         """The steps that were validated, the best first; of equal ones the earlier."""

@@ -7,17 +7,22 @@ import time
 from collections.abc import Callable, Iterator
 
 from transduce.data.batches import Batch, Batches
-from transduce.errors import Stopped, UserError
+from transduce.errors import Stopped
 from transduce.models.weights import weights_of
 from transduce.report import Report
+from transduce.training.clock import Clock
 from transduce.training.conclude import Outcome, conclude, pause
+from transduce.training.divergence import LINES, calmer, has_diverged, learns_nothing
+from transduce.training.ending import Ending, Pace
+from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
-from transduce.training.limits import Limits
 from transduce.training.signals import Signals, catch_signals
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
+
+DIVERGED = "diverged"
 
 
 class Trainer:
@@ -31,7 +36,7 @@ class Trainer:
         keeper: Keeper,
         journal: Journal,
         report: Report,
-        deadline: float | None = None,
+        clock: Clock,
     ) -> None:
         self.updater = updater
         self.batches = batches
@@ -39,51 +44,61 @@ class Trainer:
         self.keeper = keeper
         self.journal = journal
         self.report = report
-        self.deadline = deadline  # when this session is to end, by time.time(); only the main process need know
+        self.clock = clock
         self.settings = updater.settings
         self.processes = updater.processes
-        self.limits = Limits.of(self.settings.training)
-        self.state = RunState(
+        updates = -(-len(batches.plan(0)) // self.settings.batch.accumulate)
+        self.ending, self.pace = Ending.of(self.settings, updates), Pace()
+        self.state = self._new_state()
+
+    def _new_state(self) -> RunState:
+        batches, valid = self.batches, self.validator.batches
+        return RunState(
             data=batches.store.folder.name,
-            valid_data=validator.batches.store.folder.name if validator.batches is not None else "",
+            valid_data=valid.store.folder.name if valid is not None else "",
             layout=batches.settings.layout,
             batch_tokens=batches.budget,
         )
-        self.started = time.monotonic()
 
     def run(self, begin: Callable[[], None] = lambda: None) -> Outcome:
         """Train, from the last checkpoint if there is one; `begin` is called when that has worked."""
-        self.state = self.keeper.resume(self.state)
+        self.state = self.keeper.resume(self.state, str(self.clock.limits))
         self.journal.resume(self.state)
         begin()
         self.updater.try_largest(lambda: self.batches.largest(self.state.epoch))
-        self.started = time.monotonic() - self.state.seconds
+        self.clock.resume(self.state.seconds)
         with catch_signals() as signals:
             try:
-                reason = self._train(signals)
+                while (reason := self._train(signals)) == DIVERGED:
+                    self._calm_down()
                 if reason is None:
                     return pause(self._timed_state())
                 if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
                 self._answer_requests(signals)  # ends here if it is to stop; if only the time is over, little is left
                 parts = (self.keeper, self.validator, self.journal, self.report)
-                return conclude(reason, self.state, self._seconds, *parts)
+                return conclude(reason, self.state, lambda: self.clock.seconds, *parts)
             finally:
                 self.keeper.writer.wait()
 
     def _train(self, signals: Signals) -> str | None:
-        """Update after update; gives the limit that was reached, or None where this session's time is over."""
+        """Update after update; gives the limit that was reached, DIVERGED, or None where this session's time is
+        over."""
         batches_an_epoch = len(self.batches.plan(0))
         with self.report.progress("train", total=1.0) as bar:
             for epoch, used, batches in self._groups():
                 if self._validation_is_due():  # first: a stop does not wait for it, and it is made up for here
                     self._validate_and_save()
+                if has_diverged(self.state):
+                    return DIVERGED
                 if reason := self._limit_reached(epoch):
                     return reason
+                self._begin_decay()
                 update = self.updater.update(batches, self.state)
                 self.state.epoch, self.state.batch = epoch, used
-                share = self.limits.share_done(self.state.step, epoch + used / batches_an_epoch, self._seconds())
-                self.journal.observe(update, self.state, self._seconds(), share, bar)
+                share = self.clock.share_done(self.state.step, epoch + used / batches_an_epoch)
+                self.journal.observe(update, self.state, self.clock.seconds, share, bar)
+                self.pace.tick()
                 if self._answer_requests(signals):
                     return None
         raise AssertionError("batches come without end")
@@ -102,10 +117,40 @@ class Trainer:
             used = 0
 
     def _limit_reached(self, epoch: int) -> str:
-        seconds = self._seconds()
-        if self.limits.minutes is not None:  # all must see the same clock
-            seconds = self.processes.maximum(int(1000 * seconds))[0] / 1000
-        return self.limits.reached(self.state.step, epoch, seconds, self.state.since_best)
+        state = self.state
+        if state.decay is not None:  # the end is decided: no clock can change it
+            return self.clock.limits.reached_by_decay(state.step >= state.decay.end)
+        return self.clock.limits.reached(state.step, epoch, self.clock.common_seconds, state.since_best)
+
+    def _begin_decay(self) -> None:
+        """Where it is time for it, decide how the rate falls, and keep that for good."""
+        state = self.state
+        if self.ending is None or state.decay is not None:
+            return
+        decay = self.ending.decide(state, self.clock.common_seconds, self.pace)
+        if decay is None:
+            return
+        state.decay_begin, state.decay_end, state.decay_for = *self.processes.gather(decay)[0], str(self.clock.limits)
+        left = f"; about {state.decay_end - state.step:,} steps are left" if self.clock.limits.minutes else ""
+        self.report.say(f"step {state.step:,}: from here the learning rate falls{left}")
+        self._save()
+
+    def _calm_down(self) -> None:
+        """Go back to the last checkpoint, or to the beginning, and on with a lower rate."""
+        at, calm = self.state.step, calmer(self.state, self.keeper.saved_step)
+        if self.keeper.saved_step:
+            self.state = self.keeper.go_back()
+        else:
+            self.updater.begin_again()
+            self.state = self._new_state()
+        self.state.calm = calm
+        self.journal.resume(self.state)
+        self.pace.pause()
+        self.journal.write("diverged", self.state.step, self.clock.seconds, at=at, calm=calm)
+        self.report.warn(
+            f"step {at:,}: the run diverges; back to step {self.state.step:,}, and on with {calm:.0%} of its learning "
+            f"rate"
+        )
 
     def _validation_is_due(self, at_the_end: bool = False) -> bool:
         """Every so many steps; later where the last update was skipped: the one before it may have ruined the weights,
@@ -113,31 +158,38 @@ class Trainer:
         state, every = self.state, 1 if at_the_end else self.settings.training.validate_every
         if state.step // every == state.validated // every:
             return False
-        self.journal.read_verdicts(state, self._seconds())
+        self.journal.read_verdicts(state, self.clock.seconds)
         return not state.skipped_in_a_row
 
     def _validate_and_save(self) -> None:
         """Judge the weights that are meant to be used, keep them, and make them the model if they are the best."""
         state = self.state
+        begin = time.monotonic()
         with self.updater.final_weights():
             result, weights = self.validator.validate(self.updater.model), weights_of(self.updater.model)
+        if result is not None and learns_nothing(
+            result, self.validator.guess, state.step, self.settings.optimizer.warmup
+        ):
+            state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
+            return
         is_best = state.add_validation(result)
         if result is not None:
-            words = result.describe(self.validator.task.measure)
-            self.report.say(f"step {state.step:,}: validation {words}{' (best so far)' if is_best else ''}")
-            self.journal.validated("valid", result, state, self._seconds())
+            self.report.say(f"step {state.step:,}: validation {self.validator.describe(result, is_best)}")
+            self.journal.validated("valid", result, state, self.clock.seconds)
+        state.validation_seconds = time.monotonic() - begin
+        self.pace.pause()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.journal.note(self._timed_state())
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
 
     def _save(self) -> None:
-        self.journal.read_verdicts(self.state, self._seconds())
+        self.journal.read_verdicts(self.state, self.clock.seconds)
         self.journal.note(self._timed_state())
         self.keeper.save(self.state)
 
     def _timed_state(self) -> RunState:
         """The run state, with the time spent so far."""
-        self.state.seconds = self._seconds()
+        self.state.seconds = self.clock.seconds
         return self.state
 
     def _answer_requests(self, signals: Signals) -> bool:
@@ -145,12 +197,11 @@ class Trainer:
         here. All processes decide together."""
         self.keeper.writer.check()
         state, most = self.state, self.settings.training.max_skipped
-        is_over = self.deadline is not None and time.time() >= self.deadline
-        asked = (signals.stop, signals.save, is_over, state.skipped_in_a_row >= most)
+        asked = (signals.stop, signals.save, self.clock.session_is_over, state.skipped_in_a_row >= most)
         stop, save, over, broken = self.processes.maximum(*asked)
         signals.save = False
         if broken:
-            raise self._too_many_skipped()
+            raise too_many_skipped(most, state.step, self.keeper.saved_step)
         if (save or stop or over) and state.step != self.keeper.saved_step:
             self._save()
         if (stop or over) and not state.validated:
@@ -178,13 +229,3 @@ class Trainer:
             f"so far can be used",
             number,
         )
-
-    def _too_many_skipped(self) -> UserError:
-        return UserError(
-            f"{self.settings.training.max_skipped} batches in a row gave no number, up to step {self.state.step:,}; "
-            f"go on from the checkpoint of step {self.keeper.saved_step:,} with a lower optimizer.rate or a smaller "
-            f"optimizer.clip, or mend the text"
-        )
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self.started

@@ -61,6 +61,7 @@ class Updater:
         self.device = device
         self.processes = processes
         self.flat = FlatWeights(self.model)
+        self.first = self.flat.weights.detach().cpu().clone()
         self.optimizer = optimizers.make_optimizer(self.flat, settings.optimizer)
         self.average = MovingAverage(self.flat, settings.training.ema) if settings.training.ema else None
         self.model.activation_dtype = _activation_dtype(settings.training.precision, device)
@@ -88,7 +89,7 @@ class Updater:
         state.step += 1
         state.target_tokens += tokens
         o, t = self.settings.optimizer, self.settings.training
-        rate = learning_rate(state.step, o, self.settings.model.d_model, t.steps)
+        rate = state.calm * learning_rate(state.step, o, self.settings.model.d_model, t.steps, state.decay)
         state.rate_squares += rate**2
         for group in self.optimizer.param_groups:
             group.update(lr=rate, number=state.step, share=rate**2 / state.rate_squares)
@@ -111,6 +112,14 @@ class Updater:
         """Make sure that the largest batch fits into memory, before hours are spent on smaller ones."""
         moments = 0 if self.optimizer.state else 2 * self.flat.weights.nbytes  # Adam's, made by the first update
         self.batch_gradients.try_first(find_largest, moments)
+
+    def begin_again(self) -> None:
+        """With the weights of the beginning, and nothing remembered."""
+        with torch.no_grad():
+            self.flat.weights.copy_(self.first)
+        o, t = self.settings.optimizer, self.settings.training
+        self.optimizer = optimizers.make_optimizer(self.flat, o)
+        self.average = MovingAverage(self.flat, t.ema) if t.ema else None
 
     def final_weights(self) -> AbstractContextManager[None]:
         """Within, the model holds the weights that are meant to be used: their moving average, if there is one."""

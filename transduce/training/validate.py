@@ -7,20 +7,24 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from transduce import evaluate
 from transduce.data.batches import Batches
+from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.models.seq2seq import Seq2Seq
 from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import Task, task_of
 from transduce.text.normalise import normalise
+from transduce.text.special import END
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.distributed import Processes
 from transduce.training.loss import cross_entropy
 from transduce.training.validation import Validation
 
+ENOUGH = 1_000_000  # tokens, to know how frequent they are
 WORST = 1e9  # stands for a loss that is no number, which JSON has none of
 
 
@@ -33,6 +37,7 @@ class Validator:
     score: Callable[[Seq2Seq], float] | None  # the measure, in percent; None: nothing is decoded
     device: str
     processes: Processes
+    guess: float = math.inf  # loss of guessing tokens by their frequency
 
     @torch.no_grad()
     def validate(self, model: Seq2Seq) -> Validation | None:
@@ -48,6 +53,19 @@ class Validator:
             count += int(loss.tokens)
         totals, counts = zip(*self.processes.gather([_finite(total), count]), strict=True)
         return Validation(_finite(sum(totals) / sum(counts)), self.score(model) if self.score else None)
+
+    def describe(self, result: Validation, is_best: bool) -> str:
+        """In words; what is no better than a guess is never called best."""
+        verdict = ", no better than guessing words by their frequency" if result.is_a_guess(self.guess) else ""
+        return result.describe(self.task.measure) + (verdict or (" (best so far)" if is_best else ""))
+
+
+def guess_loss(store: Store) -> float:
+    """The loss of a model that knows nothing but how frequent tokens are: the entropy of the target."""
+    counts = np.bincount(store.target.ids[:ENOUGH])
+    counts[END] = round(counts.sum() * len(store.target.begins) / max(1, len(store.target.ids)))
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def _finite(loss: float) -> float:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+NOISE = 3.0  # percent: below this, BLEU counts a few chance matches
+GUESS = 0.97  # of the loss of a guess: what is above has learned how frequent words are, and hardly more
+
 
 class Validation(NamedTuple):
     """How good one set of weights is."""
@@ -13,12 +16,18 @@ class Validation(NamedTuple):
     score: float | None  # by the measure; None: no text is decoded
 
     def better_than(self, other: Validation | None) -> bool:
-        """By score where both have one, by loss where it is equal or missing."""
+        """By score, but by loss where it is missing, equal or nothing but noise."""
         if other is None:
             return True
         if self.score is None or other.score is None or self.score == other.score:
             return self.loss < other.loss
+        if max(self.score, other.score) < NOISE:
+            return self.loss < other.loss
         return self.score > other.score
+
+    def is_a_guess(self, guess: float) -> bool:
+        """Whether it is no better than guessing words by their frequency, which has a loss of `guess`."""
+        return self.loss > GUESS * guess
 
     @property
     def perplexity(self) -> float:

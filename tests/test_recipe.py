@@ -1,0 +1,312 @@
+"""The automatic recipe chooses by text, machine and time; a run ends when it should, and says when it goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from conftest import bundled_pairs, quick_settings
+
+from transduce.data.corpus import ListCorpus, Pair
+from transduce.data.facts import facts, script_of
+from transduce.errors import SettingsError, UserError
+from transduce.files import metrics
+from transduce.files.run_folder import RunFolder
+from transduce.report import Report
+from transduce.settings import config_file
+from transduce.settings.compose import compose
+from transduce.settings.sections import Settings
+from transduce.training import divergence, ending, schedule
+from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time
+from transduce.training.resolve import resolve
+from transduce.training.setup import fit
+from transduce.training.state import RunState
+from transduce.training.trial import usual_batch
+from transduce.training.validation import Validation
+
+CHINESE = [Pair(f"我想喝{c}啤酒", f"i want to drink beer {c}", n) for n, c in enumerate("一二三四五六七八九十", 1)]
+
+
+class Notes(Report):
+    """What was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    warn = say
+
+
+def machine(seconds: float, device: str = "cpu") -> Machine:
+    """One whose updates take so long at a width of 128, and longer with wider models."""
+    return Machine(device, lambda settings: seconds * settings.model.d_model / 128)
+
+
+def chosen(pairs: int, minutes: float | None, seconds: float = 0.1, device: str = "cpu", **given: dict) -> Settings:
+    recipe = Recipe({"training": {"minutes": minutes}} if minutes else {}, given)
+    known = facts([Pair(s, t) for s, t in bundled_pairs(200)], pairs)
+    list(recipe.choose(for_text(known)))
+    list(for_time(known, 10.0, machine(seconds, device), recipe))
+    return recipe.settings
+
+
+# ---- the text
+
+
+def test_scripts() -> None:
+    assert script_of("ich möchte ein Bier") == "Latin"
+    assert script_of("я хочу пива") == "Cyrillic"
+    assert script_of("我想喝啤酒 OK") == "Chinese"
+    assert script_of("ビールを飲みたい") == "Japanese"
+    assert script_of("12 ! 3") == ""
+
+
+def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
+    recipe = Recipe({})
+    said = list(recipe.choose(for_text(facts(CHINESE, 100_000))))
+    text = recipe.settings.text
+    assert not text.joint
+    assert not recipe.settings.model.tie_source
+    assert text.target_vocabulary
+    assert text.coverage < 0.9999
+    assert "text.joint=false: Chinese and Latin share no words" in said
+    backwards = Recipe({})
+    list(backwards.choose(for_text(facts([Pair(p.target, p.source, p.line) for p in CHINESE], 100_000))))
+    assert backwards.settings.training.bleu_tokenizer == "zh"
+
+
+def test_vocabulary_grows_with_the_text() -> None:
+    sizes = [chosen(pairs, 10).text.vocabulary for pairs in (1000, 10_000, 100_000, 1_000_000, 10**9)]
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == 32_000
+    assert chosen(1000, 10).text.joint
+
+
+def test_facts_know_lines_that_do_not_belong_together() -> None:
+    pairs = [Pair("wort " * (n % 9 + 1), "word " * (n % 9 + 1), n) for n in range(1, 500)]
+    slipped = [pair._replace(target=pairs[(n * 7 + 3) % 499].target) for n, pair in enumerate(pairs)]
+    assert facts(pairs, 499).correlation > 0.99
+    assert facts(slipped, 499).correlation < 0.6
+    assert facts([*pairs[:3]] * 5, 15).distinct == pytest.approx(0.2)
+    notes = Notes()
+    fit_quickly(notes, [(pair.source, pair.target) for pair in slipped])
+    assert any("the lengths of the two sides hardly go together" in words for words in notes.said)
+
+
+def fit_quickly(report: Report, pairs: list[tuple[str, str]], path: Path | None = None, **given: dict) -> None:
+    import tempfile
+
+    small = {
+        "model": {"layers": 1, "d_model": 32, "d_ff": 48, "heads": 2},
+        "training": {"steps": 6, "minutes": 5, "device": "cpu"},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        fit(path or Path(folder) / "run", ListCorpus(pairs), None, Recipe(small, given), report)
+
+
+# ---- the machine and the time
+
+
+def test_more_time_and_more_text_allow_a_larger_model() -> None:
+    widths = [chosen(200_000, minutes).model.d_model for minutes in (1, 20, 200)]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+    assert chosen(2_000, 600).model.d_model < chosen(200_000, 600).model.d_model
+    assert chosen(200_000, 60, seconds=1.0).model.d_model < chosen(200_000, 60, seconds=0.01).model.d_model
+
+
+def test_what_is_read_once_needs_no_dropout() -> None:
+    assert chosen(10**7, 5).model.dropout == 0
+    assert chosen(1_000, 60).model.dropout >= 0.3
+    assert chosen(1_000, 60).text.sampling > 0
+
+
+def test_a_time_is_proposed() -> None:
+    settings = chosen(100_000, None)
+    assert 2 <= settings.training.minutes <= 120
+    assert chosen(100, None).training.minutes < settings.training.minutes
+
+
+def test_a_gpu_is_not_tried() -> None:
+    def never(settings: Settings) -> float:
+        raise AssertionError
+
+    recipe = Recipe({"training": {"minutes": 2}})
+    list(for_time(facts(CHINESE, 100_000), 10.0, Machine("cuda", never), recipe))
+    assert recipe.settings.batch.tokens > 1000
+
+
+def test_what_is_given_stays() -> None:
+    given = {"model": {"layers": 5, "dropout": 0.25}, "optimizer": {"rate": 5e-4}, "batch": {"tokens": "auto"}}
+    settings = chosen(100_000, 10, **given)
+    assert (settings.model.layers, settings.model.dropout, settings.optimizer.rate) == (5, 0.25, 5e-4)
+    assert settings.batch.tokens == "auto"
+    assert settings.optimizer.schedule == "wsd"
+
+
+def test_every_choice_is_told_with_its_reason_and_kept(tmp_path: Path) -> None:
+    notes = Notes()
+    fit_quickly(notes, bundled_pairs(60), tmp_path / "run")
+    told = [words for words in notes.said if "=" in words.split(":")[0]]
+    assert {words.split("=")[0] for words in told} >= {"text.joint", "model.dropout", "optimizer.rate"}
+    kept = config_file.read_whole(RunFolder(tmp_path / "run").config)
+    assert kept.optimizer.schedule == "wsd"
+    assert kept.model.layers == 1
+    before = config_file.write(kept)
+    fit(tmp_path / "run", ListCorpus(bundled_pairs(60)), None, resolve(tmp_path / "run", None, None, {}))
+    assert config_file.write(config_file.read_whole(RunFolder(tmp_path / "run").config)) == before
+
+
+def test_who_is_asked(tmp_path: Path) -> None:
+    own = {"data": {"source": "a.de", "target": "a.en"}}
+    assert isinstance(resolve(tmp_path / "new", None, None, own), Recipe)
+    assert isinstance(resolve(tmp_path / "new", "auto", None, {}), Recipe)
+    assert isinstance(resolve(tmp_path / "new", "small", None, own), Settings)
+    assert isinstance(resolve(tmp_path / "new", None, None, own, "classify"), Settings)
+    with pytest.raises(SettingsError, match="unknown setting model.layer "):
+        resolve(tmp_path / "new", None, None, {**own, "model": {"layer ": 3}})
+    clocked = resolve(tmp_path / "new", "small", None, {**own, "training": {"minutes": 3}})
+    assert isinstance(clocked, Settings)
+    assert (clocked.optimizer.schedule, clocked.training.steps) == ("wsd", None)
+
+
+def test_a_trial_uses_sentences_of_the_usual_length() -> None:
+    pairs = [([5] * n, [6] * n) for n in range(1, 40)]
+    batch = usual_batch(pairs, 200)
+    assert batch.target_out.size(0) == 200 // 21
+    assert 10 < batch.source.tokens.size(1) < 30
+
+
+# ---- the end
+
+
+def test_wsd_rises_stays_and_falls() -> None:
+    rates = [schedule.wsd(step, 2.0, 10, schedule.Decay(50, 70)) for step in range(1, 71)]
+    assert rates[:10] == pytest.approx([0.2 * step for step in range(1, 11)])
+    assert rates[10:51] == [2.0] * 41
+    assert rates[51:] == sorted(rates[51:], reverse=True)
+    assert 0 < rates[-1] < 0.1
+    assert schedule.wsd(5000, 2.0, 10, None) == 2.0
+
+
+def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
+    pace = ending.Pace()
+    pace.updates, pace.spent = 100, 50.0  # half a second each
+    by_steps = ending.Ending(0.25, steps=100, seconds=None, validate_every=10)
+    assert by_steps.decide(RunState(step=74), 0.0, pace) is None
+    assert by_steps.decide(RunState(step=75), 0.0, pace) == (75, 100)
+    by_clock = ending.Ending(0.25, steps=None, seconds=400, validate_every=10)
+    assert by_clock.decide(RunState(step=500), 299.0, pace) is None
+    assert by_clock.decide(RunState(step=500), 301.0, pace) == (500, 500 + 198)
+    slow = RunState(step=500, validation_seconds=5.0)  # an update and its share of a validation: one second
+    assert by_clock.decide(slow, 301.0, pace) == (500, 500 + 84)
+    both = ending.Ending(0.25, steps=520, seconds=400, validate_every=10)
+    assert both.decide(RunState(step=100), 301.0, pace) == (100, 298)
+    assert by_clock.decide(RunState(step=1), 399.0, ending.Pace()) is None
+
+
+def clocked(minutes: float, **training: object) -> Settings:
+    return quick_settings(
+        optimizer={"schedule": "wsd", "warmup": 5},
+        training={"steps": None, "minutes": minutes, "validate_every": 50, **training},
+    )
+
+
+def test_a_run_by_the_clock_ends_decayed_and_in_time(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    outcome = fit(run, text, valid, clocked(0.12))
+    lines = [line for line in metrics.read(RunFolder(run).metrics) if line["kind"] == "train"]
+    assert outcome.reason == "0.12 minutes are over"
+    assert lines[-1]["rate"] < 0.3 * max(line["rate"] for line in lines)
+    again = fit(run, text, valid, clocked(0.12))  # nothing is left to do
+    assert again.step == outcome.step
+    longer = fit(run, text, valid, clocked(0.2))
+    assert longer.step > outcome.step
+    state = json.loads((RunFolder(run).checkpoint(longer.step) / "state.json").read_text())
+    assert outcome.step > state["decay_begin"] or state["decay_end"] > outcome.step
+    rates = [line["rate"] for line in metrics.read(RunFolder(run).metrics) if line["kind"] == "train"]
+    stable = rates[5 : rates.index(min(rates[5:])) - 3]
+    assert len(set(stable[: len(stable) // 2])) == 1, "the rate has jumped"
+
+
+def test_more_steps_go_on_from_before_the_decay(tmp_path: Path) -> None:
+    def settings(steps: int) -> Settings:
+        return quick_settings(optimizer={"schedule": "wsd"}, training={"steps": steps, "keep": 1})
+
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    notes = Notes()
+    fit(tmp_path / "short", text, valid, settings(16))
+    fit(tmp_path / "short", text, valid, settings(32), notes)
+    fit(tmp_path / "long", text, valid, settings(32))
+    assert "going on from step 12, before its learning rate fell" in notes.said
+    ends = [(tmp_path / name / "weights" / "last.safetensors").read_bytes() for name in ("short", "long")]
+    assert ends[0] == ends[1]
+
+
+def test_a_lost_stable_checkpoint_is_named(tmp_path: Path) -> None:
+    import shutil
+
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    settings = quick_settings(optimizer={"schedule": "wsd"}, training={"steps": 16})
+    fit(tmp_path / "r", text, valid, settings)
+    shutil.rmtree(RunFolder(tmp_path / "r").checkpoint(12))
+    notes = Notes()
+    more = dataclasses.replace(settings, training=dataclasses.replace(settings.training, steps=20))
+    fit(tmp_path / "r", text, valid, more, notes)
+    assert any("the learning rate will jump from where it has fallen to" in words for words in notes.said)
+
+
+# ---- going wrong
+
+
+def test_loss_decides_while_bleu_is_noise() -> None:
+    assert Validation(5.0, 0.006).better_than(Validation(5.5, 0.017))
+    assert not Validation(5.5, 0.017).better_than(Validation(5.0, 0.006))
+    assert Validation(3.0, 12.0).better_than(Validation(2.9, 11.0))
+    assert Validation(6.3, 0.0).is_a_guess(6.4)
+    assert not Validation(5.0, 0.0).is_a_guess(6.4)
+
+
+def test_divergence_is_a_loss_that_stays_up() -> None:
+    state = RunState()
+    for loss in (6.0, 5.0, 7.0, 5.5, 6.6):
+        divergence.note_loss(state, loss)
+        assert not divergence.has_diverged(state)
+    divergence.note_loss(state, 6.7)
+    assert divergence.has_diverged(state)
+    assert divergence.learns_nothing(Validation(6.4, 0.0), 6.4, 1000, 100)
+    assert not divergence.learns_nothing(Validation(6.4, 0.0), 6.4, 100, 100)
+    state.calm = divergence.CALMER**divergence.MOST
+    with pytest.raises(UserError, match="the run diverges at step 0, with 4% of its learning rate too"):
+        divergence.calmer(state, 0)
+
+
+@pytest.mark.parametrize("steps_before", [0, 10])
+def test_a_run_that_diverges_goes_back_and_on_more_calmly(tmp_path: Path, steps_before: int) -> None:
+    """With a rate that is far too high, from the beginning or once a good checkpoint is there."""
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    good = quick_settings(training={"steps": 10, "validate_every": 5, "log_every": 2})
+    if steps_before:
+        fit(tmp_path / "r", text, valid, good)
+    notes = Notes()
+    wild = compose(
+        {"optimizer": {"rate": 3.0}, "training": {"steps": 60, "validate_every": 1000}, "model": {"norm": "after"}},
+        base=good,
+    )
+    with contextlib.suppress(UserError):  # twice calmed is calm enough, or not
+        fit(tmp_path / "r", text, valid, wild, notes)
+    assert any(f"the run diverges; back to step {steps_before}" in words for words in notes.said)
+    lines = metrics.read(RunFolder(tmp_path / "r").metrics)
+    calmed = [line for line in lines if line["kind"] == "diverged"]
+    assert calmed
+    assert calmed[0]["calm"] == divergence.CALMER
+
+
+def test_base_is_complete() -> None:
+    assert compose(BASE, {"training": {"minutes": 1}}).optimizer.schedule == "wsd"

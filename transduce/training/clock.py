@@ -1,0 +1,46 @@
+"""The clock of a run: how long it has trained, earlier sessions included, and when this session is to end."""
+
+from __future__ import annotations
+
+import time
+
+from transduce.training.distributed import Processes
+from transduce.training.limits import Limits
+
+
+class Clock:
+    """Counts from the moment that a command began, so that preparing is part of the time."""
+
+    def __init__(
+        self, limits: Limits, processes: Processes, began: float | None = None, deadline: float | None = None
+    ) -> None:
+        """`began`: by time.monotonic(); `deadline` of the session: by time.time(), only the main process need know."""
+        self.limits, self.processes, self.deadline = limits, processes, deadline
+        self.began = self.started = time.monotonic() if began is None else began
+
+    def resume(self, spent: float) -> None:
+        """Go on after so many seconds of earlier sessions."""
+        self.started = self.began - spent
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def common_seconds(self) -> float:
+        """The same for all processes, where it decides something."""
+        if self.limits.minutes is None:
+            return self.seconds
+        return self.processes.maximum(int(1000 * self.seconds))[0] / 1000
+
+    @property
+    def session_is_over(self) -> bool:
+        return self.deadline is not None and time.time() >= self.deadline
+
+    def share_done(self, step: int, epochs: float) -> float:
+        """Of the way to the end of this command."""
+        session = 0.0
+        if self.deadline is not None:
+            spent = time.monotonic() - self.began
+            session = spent / max(1e-9, spent + self.deadline - time.time())
+        return min(1.0, max(session, self.limits.share_done(step, epochs, self.seconds)))

@@ -1,0 +1,46 @@
+"""Divergence: a loss that goes up and stays up, or never comes down.
+
+It is looked for in the lines of metrics.jsonl, where a loss is the mean of many updates, and in validations. The run
+then goes back to its last checkpoint with a calmer learning rate; where that has not helped twice, it stops.
+"""
+
+from __future__ import annotations
+
+from transduce.errors import UserError
+from transduce.training.state import RunState
+from transduce.training.validation import Validation
+
+WORSE = 1.3  # times the lowest loss
+LINES = 2  # so many in a row
+CALMER = 0.2  # times the learning rate, each time
+MOST = 2  # times that a run is calmed
+PATIENCE = 500  # steps, in which every run may be a beginner
+
+
+def note_loss(state: RunState, loss: float) -> None:
+    """A line of metrics.jsonl more."""
+    lowest = loss if state.lowest_loss is None else min(loss, state.lowest_loss)
+    state.worse_lines = state.worse_lines + 1 if loss > WORSE * lowest else 0
+    state.lowest_loss = lowest
+
+
+def has_diverged(state: RunState) -> bool:
+    return state.worse_lines >= LINES
+
+
+def learns_nothing(result: Validation, guess: float, step: int, warmup: int) -> bool:
+    """Whether a model is no better than one that guesses words by their frequency (a loss of `guess`), though the
+    learning rate has long been high."""
+    return step >= max(2 * warmup, PATIENCE) and result.is_a_guess(guess)
+
+
+def calmer(state: RunState, saved_step: int) -> float:
+    """The next `state.calm`."""
+    calm = state.calm * CALMER
+    if calm < 0.99 * CALMER**MOST:
+        raise UserError(
+            f"the run diverges at step {state.step:,}, with {state.calm:.0%} of its learning rate too; begin a new one "
+            f"with optimizer.warmup longer, optimizer.clip=1 or model.norm=before, and look at the text with: "
+            f"transduce doctor (the checkpoint of step {saved_step:,} is kept)"
+        )
+    return calm

@@ -1,0 +1,76 @@
+"""How a run ends: where the learning rate begins to fall (optimizer.schedule=wsd), so that the run is done, decayed,
+validated and averaged, when its steps or its minutes are over.
+
+A clock never shows the same twice. So what it decides is decided once, written into the run state with a checkpoint,
+and followed after a stop. That checkpoint, the last one at the full rate, is kept: whoever gives the run more time
+later goes on from there, and the rate does not jump.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from transduce.settings.sections import Settings
+from transduce.training.schedule import Decay
+from transduce.training.state import RunState
+
+FEWEST = 20  # updates, before their pace is believed
+CLOSING = 3  # validations' worth of time that the end takes: the last weights, an average, the head that aligns
+
+
+class Pace:
+    """How long updates and validations take on this machine, in seconds."""
+
+    def __init__(self) -> None:
+        self.updates, self.spent = 0, 0.0
+        self._last: float | None = None
+
+    def tick(self) -> None:
+        """An update is done."""
+        now = time.monotonic()
+        if self._last is not None:
+            self.updates, self.spent = self.updates + 1, self.spent + now - self._last
+        self._last = now
+
+    def pause(self) -> None:
+        """What comes next is no update."""
+        self._last = None
+
+    @property
+    def an_update(self) -> float | None:
+        return self.spent / self.updates if self.updates >= FEWEST else None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The limits of a run, as far as a decay can be fitted to them."""
+
+    share: float  # of the run that the decay takes
+    steps: int | None
+    seconds: float | None
+    validate_every: int
+
+    @staticmethod
+    def of(settings: Settings, updates_an_epoch: int) -> Ending | None:
+        """None: this schedule is not fitted to anything."""
+        o, t = settings.optimizer, settings.training
+        if o.schedule != "wsd":
+            return None
+        limits = [t.steps] if t.steps else []
+        limits += [t.epochs * updates_an_epoch] if t.epochs else []
+        return Ending(o.decay, min(limits, default=None), 60 * t.minutes if t.minutes else None, t.validate_every)
+
+    def decide(self, state: RunState, seconds: float, pace: Pace) -> Decay | None:
+        """The decay, if it is to begin with the next update. `seconds`: of the run so far."""
+        step = state.step
+        if self.steps is not None and step >= round((1 - self.share) * self.steps):
+            return Decay(step, max(self.steps, step + 1))
+        if self.seconds is None or pace.an_update is None:
+            return None
+        left = self.seconds - seconds - CLOSING * state.validation_seconds
+        if left > self.share * self.seconds:
+            return None
+        an_update = pace.an_update + state.validation_seconds / self.validate_every
+        end = step + max(1, int(left / an_update))
+        return Decay(step, end if self.steps is None else min(end, max(self.steps, step + 1)))

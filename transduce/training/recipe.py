@@ -1,0 +1,228 @@
+"""The automatic recipe: what a run is trained with where nobody has said otherwise.
+
+First the text decides the vocabulary; then the vocabulary, the machine and the time decide the model, its batches and
+its learning rate. Every choice has a reason of half a line. The numbers here were found on validation text of German,
+Chinese and English (docs/recipe.md tells how).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from transduce.data.facts import Facts
+from transduce.settings.compose import compose
+from transduce.settings.sections import Overrides, Settings
+
+
+class Choice(NamedTuple):
+    """The value of a setting, and why."""
+
+    name: str
+    value: Any
+    why: str = ""  # "": it follows from the choice before
+
+
+class Size(NamedTuple):
+    """A model, and when there is enough for it to learn from and enough time to learn it in."""
+
+    layers: int
+    d_model: int
+    heads: int
+    pairs: int  # at least
+    updates: int  # of the smallest batches, at least
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        return {"layers": self.layers, "d_model": self.d_model, "d_ff": 4 * self.d_model, "heads": self.heads}
+
+
+SIZES = (  # from small to large
+    Size(2, 128, 4, pairs=0, updates=0),
+    Size(2, 192, 4, pairs=3_000, updates=1_500),
+    Size(3, 256, 4, pairs=15_000, updates=6_000),
+    Size(4, 256, 4, pairs=60_000, updates=10_000),
+    Size(6, 512, 8, pairs=500_000, updates=30_000),
+)
+SMALLEST_BATCH, LARGEST_BATCH = 512, 8192  # slots a side
+ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than further ones
+USED = 0.85  # of the time goes into updates; the rest into preparing and validating
+GPU_SPEED = 600_000  # target tokens a second that a GPU is believed to do; the clock corrects it
+BASE: Overrides = {
+    "model": {"norm": "before"},
+    "optimizer": {"schedule": "wsd", "clip": 1.0, "decay": 0.3},
+    "training": {"average": 3},
+}
+
+
+class Machine(NamedTuple):
+    """What a recipe asks of the machine."""
+
+    device: str
+    seconds_an_update: Callable[[Settings], float]  # by trial
+
+
+class Recipe:
+    """Settings that grow: what is given stays, and everything else is chosen."""
+
+    def __init__(self, *given: Overrides) -> None:
+        self.given = given
+        self.choices: list[Choice] = []
+        self._names = {f"{section}.{key}" for layer in given for section, keys in layer.items() for key in keys or ()}
+
+    @property
+    def settings(self) -> Settings:
+        chosen: dict[str, dict[str, Any]] = {}
+        for choice in self.choices:
+            section, key = choice.name.split(".")
+            chosen.setdefault(section, {})[key] = choice.value
+        return compose(BASE, chosen, *self.given)
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these settings is given."""
+        return not self._names.isdisjoint(names)
+
+    def choose(self, choices: Iterator[Choice]) -> Iterator[str]:
+        """Take what nobody has given, and tell it."""
+        taken = [choice for choice in choices if not self.has(choice.name)]
+        self.choices += taken
+        for choice in taken:
+            if choice.why:
+                yield f"{choice.name}={str(choice.value).lower()}: {choice.why}"
+
+
+def for_text(facts: Facts) -> Iterator[Choice]:
+    """How text becomes tokens."""
+    same = facts.source.script == facts.target.script
+    if same:
+        sizes = [_vocabulary(facts.source.words + facts.target.words)]
+        yield Choice("text.joint", True, f"both sides are {facts.source.script or 'without letters'}")
+        yield Choice("text.vocabulary", sizes[0], f"for {facts.pairs:,} pairs, {_rounded(facts.target.words)} words")
+    else:
+        source, target = (_vocabulary(2 * side.words) + _characters(side) for side in (facts.source, facts.target))
+        yield Choice("text.joint", False, f"{facts.source.script} and {facts.target.script} share no words")
+        yield Choice("model.tie_source", False)
+        yield Choice("text.vocabulary", source, f"{facts.source.characters:,} different characters are in it")
+        yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words")
+    if facts.source.is_unspaced or facts.target.is_unspaced:
+        yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
+    tokenizer = {"Chinese": "zh", "Japanese": "char", "Thai": "char", "Lao": "char", "Khmer": "char", "Burmese": "char"}
+    if facts.target.script in tokenizer:
+        yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
+
+
+def _vocabulary(words: float) -> int:
+    """It grows more slowly than the text: 8,000 for two million words, 1,000 for ten thousand."""
+    return int(min(32_000, max(400, 8000 * (words / 2.4e6) ** 0.4)) // 100 * 100)
+
+
+def _characters(side: Any) -> int:
+    """Room for the characters of a script that has thousands."""
+    return side.characters // 100 * 100 if side.is_unspaced else 0
+
+
+def _rounded(number: float) -> str:
+    return f"{number / 1e6:.1f} million" if number >= 1e6 else f"{round(number, -2):,.0f}"
+
+
+def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> Iterator[str]:
+    """Model, batches and learning rate for the time given, or for one that is proposed. Tells its choices."""
+    yield from recipe.choose(iter([Choice("batch.tokens", smallest_batch(machine.device))]))
+    if recipe.settings.training.minutes is None and not recipe.has("training.steps", "training.epochs"):
+        why = "ten passes over the text or 5,000 updates; half of it is enough for a first look, twice for the last bit"
+        yield from recipe.choose(
+            iter([Choice("training.minutes", _propose(facts, tokens_a_pair, machine, recipe), why)])
+        )
+    yield from recipe.choose(iter([Choice("training.steps", None)] if recipe.settings.training.minutes else []))
+    size, updates = _largest(facts, tokens_a_pair, machine, recipe)
+    weights = f"{size.layers}+{size.layers} layers of {size.d_model}"
+    why = f"{weights}: the largest that {facts.pairs:,} pairs and about {updates:,.0f} updates can teach"
+    yield from recipe.choose(
+        Choice(f"model.{key}", value, why if key == "layers" else "") for key, value in size.choices.items()
+    )
+    yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe.settings))
+
+
+def smallest_batch(device: str) -> int:
+    """Slots a side. A GPU has no use for fewer."""
+    return LARGEST_BATCH if device == "cuda" else SMALLEST_BATCH
+
+
+def _pace(size: Size, machine: Machine, recipe: Recipe) -> float:
+    """Seconds an update of this size takes."""
+    if machine.device == "cuda":  # to compile each for a trial would take longer than it tells
+        return LARGEST_BATCH / GPU_SPEED
+    return machine.seconds_an_update(compose({"model": size.choices}, *recipe.given, base=recipe.settings))
+
+
+def _largest(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> tuple[Size, float]:
+    """The largest size that there is text and time for, and its updates."""
+    chosen, updates = SIZES[0], _updates(SIZES[0], facts, tokens_a_pair, machine, recipe)
+    for size in SIZES[1:]:
+        if facts.pairs < size.pairs or updates < size.updates:
+            break  # fewer still with a larger one
+        fewer = _updates(size, facts, tokens_a_pair, machine, recipe)
+        if fewer < size.updates:
+            break
+        chosen, updates = size, fewer
+    return chosen, updates
+
+
+def _updates(size: Size, facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> float:
+    """That a run makes before its limit."""
+    t, batch = recipe.settings.training, _slots(recipe.settings)
+    limits: list[float] = [t.steps] if t.steps else []
+    limits += [t.epochs * facts.pairs * tokens_a_pair / batch] if t.epochs else []
+    limits += [USED * 60 * t.minutes / _pace(size, machine, recipe)] if t.minutes else []
+    return min(limits)
+
+
+def _slots(settings: Settings) -> int:
+    return LARGEST_BATCH if settings.batch.tokens == "auto" else settings.batch.tokens
+
+
+def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> int:
+    """Minutes for ten passes over the text, but at least some thousand updates, and at most two hours."""
+    updates = max(5000, 10 * facts.pairs * tokens_a_pair / smallest_batch(machine.device))
+    minutes = updates * _pace(SIZES[1], machine, recipe) / 60 / USED
+    return int(min(120, max(2, round(minutes))))
+
+
+def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: Settings) -> Iterator[Choice]:
+    """What depends on how often the text is gone through. `settings`: what is decided by now."""
+    smallest, width, minutes = _slots(settings), settings.model.d_model, settings.training.minutes
+    epochs = updates * smallest / (tokens_a_pair * facts.pairs)
+    batch = smallest
+    while batch < LARGEST_BATCH and updates >= ENOUGH_UPDATES:
+        batch, updates = 2 * batch, updates / 2
+    if batch > smallest:
+        yield Choice("batch.tokens", batch, "updates enough for larger batches")
+    yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
+    if epochs >= 10 and facts.pairs <= 50_000:
+        yield Choice("text.sampling", 0.05, "words cut in other ways each time, since the text comes so often")
+        yield Choice("text.variants", 4)
+    yield Choice("optimizer.rate", 1e-3 if width >= 512 else 2e-3, f"as a width of {width} bears it")
+    yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
+    yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
+    yield Choice("training.log_every", int(min(50, max(10, updates / 60))))
+    yield Choice("training.bleu_lines", int(min(500, max(200, 30 * (minutes or 0)))))
+
+
+def _passes(epochs: float) -> str:
+    return f"about {epochs:.1f} passes over the text" if epochs < 10 else f"about {epochs:,.0f} passes over the text"
+
+
+def _dropout(epochs: float, pairs: int) -> float:
+    """What is read once cannot be learned by heart."""
+    if epochs < 2:
+        return 0.0
+    if epochs < 6:
+        return 0.1
+    if epochs < 15:
+        return 0.2
+    return 0.4 if pairs < 50_000 else 0.3
+
+
+def settings_of(wanted: Settings | Recipe) -> Settings:
+    """Those of a run, as far as they are decided."""
+    return wanted.settings if isinstance(wanted, Recipe) else wanted

@@ -1,0 +1,55 @@
+"""A trial of the machine: how long an update takes, by a few real ones on sentences of the text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from transduce.data.batches import Batch
+from transduce.data.layout import sentences, shifted, with_end
+from transduce.models.kinds import new_model
+from transduce.settings.sections import BATCH_TOKENS, Settings
+from transduce.training.state import RunState
+from transduce.training.updater import Updater
+
+SECONDS = 1.0  # that a trial takes, at least
+FEWEST = 3  # updates
+
+Ids = tuple[list[int], list[int]]  # of a pair
+
+
+def seconds_an_update(settings: Settings, sizes: tuple[int, int], pairs: Sequence[Ids], device: str) -> float:
+    """With a new model of these settings and vocabularies, which is thrown away again."""
+    tokens = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
+    with torch.random.fork_rng(devices=[]):
+        updater = Updater(new_model(settings.model, *sizes), settings, device)
+        batch, state = usual_batch(pairs, tokens), RunState()
+        updater.update([batch], state)  # the first takes memory, which takes time
+        begin, updates = time.monotonic(), 0
+        while updates < FEWEST or time.monotonic() - begin < SECONDS:
+            updater.update([batch], state)
+            updates += 1
+        return (time.monotonic() - begin) / updates
+
+
+def usual_batch(pairs: Sequence[Ids], tokens: int) -> Batch:
+    """A full batch of sentences of about the usual length: the median one, and those like it."""
+    by_length = sorted(pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
+    middle = len(by_length) // 2
+    width = max(len(side) for side in by_length[middle]) + 1
+    rows = max(1, min(tokens // width, len(by_length)))
+    first = max(0, middle - rows // 2)
+    chosen = by_length[first : first + rows]
+    source, target = (sentences([pair[i] for pair in chosen]) for i in (0, 1))
+    row = np.arange(len(chosen))
+    target_out = with_end(target, row, len(chosen), int(target.lengths.max()) + 1)
+    return Batch(
+        source=with_end(source, row, len(chosen), int(source.lengths.max()) + 1),
+        target_in=shifted(target_out),
+        target_out=target_out.tokens,
+        pairs=row,
+        tokens=int(target.lengths.sum()) + len(chosen),
+    )
