@@ -61,6 +61,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], lowercase=lowercase, tokenize=tokenize).score
 
 
+def chrf_of_each(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """chrF of every line by itself."""
+    return [sacrebleu.sentence_chrf(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
+
+
 def bleu_words(text: str) -> tuple[str, ...]:
     """The words that BLEU counts."""
     return tuple(BLEU().tokenizer(text.strip()).split())

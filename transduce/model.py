@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from transduce.decoding.batches import Engine
 from transduce.decoding.translator import Translator
+from transduce.decoding.trust import read_trust
 from transduce.engine.auto import make_engine
 from transduce.errors import ModelError
 from transduce.inspect.trace import trace
@@ -43,7 +44,8 @@ class Model(Translator):
         if together:
             model = Ensemble([model, *(_like(tokenizers, other, device) for other in together)])
         given = {key: value for key, value in search.items() if value is not None}
-        return cls(model, tokenizers, compose({"search": given}, base=settings), device)
+        trust = None if together else read_trust(Path(path), tokenizers.source.size)
+        return cls(model, tokenizers, compose({"search": given}, base=settings), device, trust=trust)
 
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.model.parameters())

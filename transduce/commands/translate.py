@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from transduce.decoding.translator import TargetScore, Translation
 
 SHOWN = 5  # line numbers named in a warning
+MEANING = {  # of the statuses that a reader should know about
+    "truncated": "more than {limit} tokens, the rest left out",
+    "long": "a sentence of more than {limit} tokens, translated in pieces",
+    "length": "cut at the output's length limit",
+    "unmet": "without a term that was asked for",
+    "unknown": "much of it in letters or words that the model does not know",
+    "doubtful": "unlike the text that the model has learned from; do not trust it",
+    "failed": "the model gave no number",
+}
 
 
 def translate(
@@ -158,24 +167,18 @@ Numbered = tuple[int, "Translation"]  # with the line it comes from
 
 def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Report) -> Iterator[Numbered]:
     """The same translations; at the end, which lines the reader should know about."""
-    noticed: dict[str, list[int]] = {"truncated": [], "long": [], "length": [], "unmet": [], "failed": []}
+    noticed: dict[str, list[int]] = {status: [] for status in MEANING}
     counts = dict.fromkeys(noticed, 0)
     for number, t in translations:
         if t.status in noticed:
             counts[t.status] += 1
             noticed[t.status] = [*noticed[t.status], number][:SHOWN]
         yield number, t
-    meaning = {
-        "truncated": f"more than {limit} tokens, the rest left out",
-        "long": f"a sentence of more than {limit} tokens, translated in pieces",
-        "length": "cut at the output's length limit",
-        "unmet": "without a term that was asked for",
-        "failed": "the model gave no number",
-    }
     for status, numbers in noticed.items():
         if numbers:
             listed = ", ".join(map(str, numbers)) + (", ..." if counts[status] > SHOWN else "")
-            report.warn(f"status {status} ({meaning[status]}): {counts[status]:,} in all, line {listed}")
+            meaning = MEANING[status].format(limit=limit)
+            report.warn(f"status {status} ({meaning}): {counts[status]:,} in all, line {listed}")
 
 
 def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool, aligned: bool) -> Iterator[str]:
@@ -184,6 +187,8 @@ def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool, aligned
     for number, t in translations:
         if json:
             record = {"line": number, "source": t.source, "translation": t.text, "status": t.status, "score": t.score}
+            if t.confidence is not None:
+                record["confidence"] = t.confidence
             record["candidates"] = [candidate._asdict() for candidate in t.candidates]
             if t.parts:
                 record["parts"] = [{"source": p.source, "translation": p.text, "status": p.status} for p in t.parts]

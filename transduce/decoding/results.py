@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from transduce.text.sentences import is_unspaced
@@ -23,8 +23,9 @@ class Translation(NamedTuple):
 
     status: `ok`; `empty`, nothing to translate; `truncated`, the source was longer than the model can read and its
     end was left out; `long`, a sentence was longer than the model can read and was translated in pieces; `length`, the
-    output reached its limit before it ended; `unmet`, a term that was asked for is missing; `failed`, the model gave
-    no number. Of a line with several sentences it is the gravest of them.
+    output reached its limit before it ended; `unmet`, a term that was asked for is missing; `unknown`, much of the
+    source is in no known letters; `doubtful`, the source is unlike the training text, or the translation unlike a
+    good one; `failed`, the model gave no number. Of a line with several sentences it is the gravest of them.
     """
 
     source: str
@@ -34,13 +35,18 @@ class Translation(NamedTuple):
     parts: tuple[Translation, ...] = ()  # its sentences, where it has several
     alternatives: tuple[tuple[tuple[str, float], ...], ...] = ()  # of each token, with probabilities, where asked for
     alignment: Links = ()  # (source word, target word), counted from 0, where asked for
+    confidence: float | None = None  # how probable it is that it is good; None: the model does not know
 
     @property
     def score(self) -> float:
         return self.candidates[0].score if self.candidates else 0.0
 
 
-GRAVITY = ("failed", "truncated", "unmet", "length", "long", "ok", "empty")
+GRAVITY = ("failed", "truncated", "unmet", "unknown", "length", "doubtful", "long", "ok", "empty")
+
+
+def gravest(statuses: Iterable[str]) -> str:
+    return min(statuses, key=GRAVITY.index)
 
 
 class TargetScore(NamedTuple):
@@ -59,11 +65,12 @@ def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Transl
     return Translation(
         source=line,
         text=text,
-        status=min((part.status for part in parts), key=GRAVITY.index),
+        status=gravest(part.status for part in parts),
         candidates=tuple(_join_candidates(parts, gaps, rank) for rank in range(best)),
         parts=tuple(parts),
         alternatives=tuple(row for part in parts for row in part.alternatives),
         alignment=tuple(_join_links(parts, gaps)),
+        confidence=min((part.confidence for part in parts if part.confidence is not None), default=None),
     )
 
 

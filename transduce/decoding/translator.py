@@ -16,9 +16,10 @@ from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.lengths import Lengths
 from transduce.decoding.mbr import most_like_the_others
-from transduce.decoding.results import Candidate, TargetScore, Translation, join
+from transduce.decoding.results import Candidate, TargetScore, Translation, gravest, join
 from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.sentences import Sentence, sentences_of
+from transduce.decoding.trust import Answer, Trust, Verdict
 from transduce.decoding.wishes import Wishes, Wording
 from transduce.errors import SettingsError
 from transduce.models.ensemble import Ensemble
@@ -44,13 +45,16 @@ class Translator:
         settings: Settings,
         device: str = "cpu",
         engine: Engine | None = None,
+        trust: Trust | None = None,
     ) -> None:
+        """`trust`: what tells how far a translation can be trusted."""
         self.model = model
         self.tokenizers = tokenizers
         self.settings = settings
         self.search = settings.search
         self.lengths = Lengths.of(settings)
         self.device = device
+        self.trust = trust
         self.engine = engine or self.make_engine()
 
     def make_engine(self) -> Engine:
@@ -63,7 +67,7 @@ class Translator:
         settings = compose({"search": given}, base=self.settings)
         how = [(s.engine, s.precision) for s in (settings.search, self.search)]
         engine = self.engine if how[0] == how[1] else None
-        return type(self)(self.model, self.tokenizers, settings, self.device, engine)
+        return type(self)(self.model, self.tokenizers, settings, self.device, engine, self.trust)
 
     @overload
     def translate(self, text: str, n_best: int = 1, **wishes: object) -> Translation: ...  # type: ignore[overload-overlap]
@@ -145,6 +149,7 @@ class Translator:
 
         hypotheses = self._find(requests, wording, found)
         finished = list(self._finish(filled, hypotheses, wording))
+        finished = finished if self.trust is None else _trusted(filled, finished, self.trust)
         translated = iter(self._aligned(filled, finished, wording) if wording.wishes.alignment else finished)
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return _joined(lines, sentences, each)
@@ -242,6 +247,17 @@ def _status(sentence: Sentence, best: Hypothesis, wording: Wording) -> str:
         missing = wording.has_terms and wording.are_missing(normalise(sentence.text), best.tokens)
         return "unmet" if missing else "length"
     return "long" if sentence.long else "ok"
+
+
+def _trusted(sentences: Sequence[Sentence], found: list[Translation], trust: Trust) -> list[Translation]:
+    """The same, with how far each can be trusted."""
+    whole = [(s, t, t.candidates[0] if t.candidates else None) for s, t in zip(sentences, found, strict=True)]
+    verdicts = iter(trust.judge([Answer(s.text, s.source, c.tokens, c.log_probability) for s, _, c in whole if c]))
+    judged = []
+    for _, t, candidate in whole:
+        verdict = next(verdicts) if candidate else Verdict(0.0, "ok")
+        judged.append(t._replace(confidence=verdict.confidence, status=gravest([t.status, verdict.status])))
+    return judged
 
 
 def _joined(lines: Sequence[str], sentences: list[Sentence], each: list[Translation]) -> list[Translation]:

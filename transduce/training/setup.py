@@ -15,6 +15,8 @@ import torch
 from transduce.data.batches import Batches
 from transduce.data.corpus import Corpus
 from transduce.decoding.aligner import find_aligner
+from transduce.decoding.translator import Translator
+from transduce.decoding.trust import TRUST
 from transduce.errors import UserError
 from transduce.files import strict_json
 from transduce.files.atomic import write_file
@@ -24,12 +26,14 @@ from transduce.files.reading import SMALL, read_bytes
 from transduce.files.run_folder import CONFIG, RunFolder
 from transduce.models.kinds import kind_of, new_model
 from transduce.models.load import load
+from transduce.models.weights import tensor_bytes
 from transduce.nn.device import prepare_device
 from transduce.report import SILENT, Report
 from transduce.settings import config_file
 from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings
 from transduce.settings.task import task_of
 from transduce.training import checkpoint
+from transduce.training.calibrate import find_trust
 from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
 from transduce.training.journal import Journal
@@ -179,25 +183,31 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
         if is_main:
-            _note_aligner(trainer, settings, report)
+            _note_what_was_found(trainer, settings, report)
         trainer.processes.gather(None)  # all end together
     return outcome
 
 
-def _note_aligner(trainer: Trainer, settings: Settings, report: Report) -> None:
-    """Which head of the finished model links words best, into its settings; of a run that goes on, again."""
-    run, batches = trainer.keeper.run, trainer.validator.batches
-    if batches is None:
+def _note_what_was_found(trainer: Trainer, settings: Settings, report: Report) -> None:
+    """Into the folder of a finished model: which head links words best, and how far its translations can be trusted. Of
+    a run that goes on, again."""
+    validator, run = trainer.validator, trainer.keeper.run
+    if validator.batches is None:
         return
     try:
-        model, tokenizers, _ = load(run.path, trainer.validator.device)
-        aligner = find_aligner(model, batches.epoch(0), tokenizers.target.size, trainer.validator.device)
+        model, tokenizers, _ = load(run.path, validator.device)
+        aligner = find_aligner(model, validator.batches.epoch(0), tokenizers.target.size, validator.device)
+        trust = None
+        if not validator.task.labels:
+            translator = Translator(model, tokenizers, settings, validator.device)
+            pairs = validator.batches.store.text(settings.training.bleu_lines)
+            trust = find_trust(translator, pairs, trainer.batches.store)
     except torch.OutOfMemoryError:  # the model is there all the same
-        report.warn("no memory was left to find the head that aligns words; the mean of the last layer is taken")
+        report.warn("no memory was left to find the head that aligns words, and whom to trust")
         return
-    if aligner is not None:
-        found = replace(settings, search=replace(settings.search, aligner=str(aligner)))
-        write_folder(run.path, {CONFIG: config_file.write(found).encode()})
+    found = replace(settings, search=replace(settings.search, aligner=str(aligner))) if aligner else settings
+    files = {CONFIG: config_file.write(found).encode()}
+    write_folder(run.path, files if trust is None else {**files, TRUST: tensor_bytes(trust.tensors())})
 
 
 def _deadline(run: RunFolder, minutes: float | None) -> float | None:

@@ -1,0 +1,152 @@
+"""Answers one can trust: what a model cannot know is not called ok, and confidence means what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from conftest import bundled_pairs, quick_settings
+
+from transduce import cli
+from transduce.data.corpus import ListCorpus
+from transduce.decoding.results import Candidate, Translation, gravest, join
+from transduce.decoding.trust import FEATURES, TRUST, Answer, Trust, Usual, features, read_trust
+from transduce.errors import ModelError
+from transduce.files.manifest import write_folder
+from transduce.model import Model
+from transduce.models.weights import read_tensors, tensor_bytes
+from transduce.text.special import END, UNKNOWN
+from transduce.training import calibrate
+from transduce.training.calibrate import logistic
+from transduce.training.setup import fit
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A poor model, but its validation text is enough to know what it has seen."""
+    run = tmp_path_factory.mktemp("trust") / "run"
+    settings = quick_settings(
+        text={"vocabulary": 400},
+        training={"steps": 60, "validate_every": 60, "bleu_lines": 150},
+        search={"beam": 2},
+    )
+    fit(run, ListCorpus(bundled_pairs(800)), ListCorpus(bundled_pairs(150, seed=2)), settings)
+    return run
+
+
+def test_what_was_made_up_is_noticed(trained: Path) -> None:
+    model, random = Model.load(trained), Random(5)
+    real = [source for source, _ in bundled_pairs(200, seed=3)]
+    shuffled = ["".join(random.sample(line, len(line))) for line in real]
+    statuses = [[t.status for t in model.translate(lines)] for lines in (real, shuffled)]
+    false, found = (sum(status in ("doubtful", "unknown") for status in kind) / 200 for kind in statuses)
+    assert found > 0.9
+    assert false < 0.1
+    chinese = model.translate("我想喝啤酒")
+    assert (chinese.status, chinese.confidence) == ("unknown", 0.0)
+
+
+def test_a_verdict_does_not_depend_on_the_company(trained: Path) -> None:
+    model = Model.load(trained)
+    lines = [source for source, _ in bundled_pairs(40, seed=4)]
+    together = model.translate(lines)
+    alone = [model.translate(line) for line in lines]
+    assert [(t.status, t.confidence) for t in together] == [(t.status, t.confidence) for t in alone]
+    assert model.with_search(beam=1).translate(lines[0]).confidence is not None
+
+
+def test_the_command_tells(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").write_text("我想喝啤酒\n" + bundled_pairs(1, seed=3)[0][0] + "\n\n")
+    assert cli.main(["translate", str(trained), str(tmp_path / "in"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    records = [json.loads(line) for line in out.splitlines()]
+    assert records[0]["status"] == "unknown"
+    assert 0 <= records[1]["confidence"] <= 1
+    assert records[2]["status"] == "empty"
+    assert "status unknown (much of it in letters or words that the model does not know): 1 in all, line 1" in err
+
+
+def test_a_line_is_as_doubtful_as_its_worst_sentence() -> None:
+    candidate = Candidate("b", -1.0, -1.0, ("b",))
+    parts = [
+        Translation("a", "b", status, (candidate,), confidence=c) for status, c in (("ok", 0.9), ("doubtful", 0.2))
+    ]
+    joined = join("a c", parts, ["", " "])
+    assert (joined.status, joined.confidence) == ("doubtful", 0.2)
+    assert gravest(["ok", "unknown", "doubtful"]) == "unknown"
+    assert gravest(["failed", "unknown"]) == "failed"
+
+
+def test_features_are_those_of_each_alone() -> None:
+    rng = np.random.default_rng(0)
+    ids, begins = rng.integers(4, 30, 500), np.arange(0, 500, 10)
+    usual = Usual.learn(ids, begins, 40)
+    answers = [
+        Answer("x" * n, rng.integers(4, 40, n).tolist(), rng.integers(4, 40, n % 7).tolist(), -float(n))
+        for n in (1, 2, 5, 9, 3)
+    ]
+    together = features(answers, usual, 0.1)
+    assert together.shape == (5, len(FEATURES))
+    for row, answer in zip(together, answers, strict=True):
+        assert features([answer], usual, 0.1)[0] == pytest.approx(row)
+    source = answers[3].source
+    pairs = list(zip([END, *source], [*source, END], strict=True))
+    one_by_one = [usual.surprise(np.array([a]), np.array([b])) for a, b in pairs]
+    assert together[3][1] == pytest.approx(np.mean([surprise for surprise, _ in one_by_one]))
+    assert together[3][2] == pytest.approx(np.mean(sorted(float(s[0]) for s, _ in one_by_one)[-5:]))
+    assert together[3][3] == pytest.approx(np.mean([unseen for _, unseen in one_by_one]))
+
+
+def test_usual_pairs_do_not_surprise() -> None:
+    usual = Usual.learn(np.array([4, 5, 6, 4, 5, 7, 4, 5]), np.array([0, 3, 6]), 10)
+    surprise, unseen = usual.surprise(np.array([4, 5, 7, 6]), np.array([5, 4, 6, END]))
+    assert unseen.tolist() == [False, True, True, False]
+    assert max(surprise[0], surprise[3]) < min(surprise[1], surprise[2])
+
+
+def test_logistic_finds_the_odds() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(4000, 2))
+    y = rng.random(4000) < 1 / (1 + np.exp(-(2 * x[:, 0] - 1)))
+    assert logistic(x, y) == pytest.approx([2, 0, -1], abs=0.2)
+
+
+def test_too_little_text_or_too_poor_a_model_gives_no_rule(trained: Path, model_folder: Path) -> None:
+    assert not (model_folder / TRUST).exists()  # 40 lines of validation text
+    assert Model.load(model_folder).translate("ein bier").confidence is None
+    usual = Usual.learn(np.array([4, 5, 6]), np.array([0]), 10)
+    same = [Answer("ab", [4, 5], [6], -1.0)] * 200
+    assert calibrate._fit(same, same, np.ones(200, bool), usual) is None
+
+
+def test_unknown_by_its_share() -> None:
+    count = len(FEATURES)
+    usual = Usual(np.ones(10, np.float32), np.zeros(2**18, np.uint8))
+    rule = Trust(
+        usual, np.zeros(count), np.ones(count), np.zeros(count + 1), np.zeros(count + 1), np.array([9, 0.3, 0])
+    )
+    verdicts = rule.judge([Answer("ab", [UNKNOWN, 4], [5], -1.0), Answer("abc", [4, 5, 6, UNKNOWN], [5], -1.0)])
+    assert [verdict.status for verdict in verdicts] == ["unknown", "ok"]
+    assert verdicts[1].confidence == 0.5
+    assert rule.judge([]) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "shape", "numbers"])
+def test_a_damaged_rule_is_named(trained: Path, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(trained, folder)
+    tensors = read_tensors(folder / TRUST)
+    if damage == "missing":
+        del tensors["doubt"]
+    elif damage == "shape":
+        tensors["pairs"] = tensors["pairs"][:10].clone()
+    else:
+        tensors["limits"] = torch.full((3,), float("nan"))
+    write_folder(folder, {TRUST: tensor_bytes(tensors)})
+    with pytest.raises(ModelError, match=r"trust.safetensors is damaged: \w+ is not what it should be"):
+        read_trust(folder, Model.load(trained).tokenizers.source.size)

@@ -1,0 +1,165 @@
+"""How far a translation can be trusted, without a reference to compare it with.
+
+A model writes fluently whatever it reads. What gives away that it does not know what it is talking about: a low
+probability of its own words; source tokens that never stood side by side in its training text (another language,
+shuffled words); words that had to be cut into crumbs; an unusual length; a translation that repeats itself. A rule over
+these is found on validation text when training ends (training/calibrate.py) and lies in the model folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from transduce.errors import ModelError
+from transduce.files.manifest import read_manifest, verify
+from transduce.models.weights import read_tensors
+from transduce.text.special import END, UNKNOWN
+
+TRUST = "trust.safetensors"
+PAIRS = 2**18  # places for pairs of tokens; which place is theirs, their hash says
+STEPS = 16  # of a count's logarithm, kept in a byte
+SHARE = 0.8  # that a pair of tokens counts for, beside the second of them alone
+FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
+
+
+class Answer(NamedTuple):
+    """A sentence and what became of it."""
+
+    text: str
+    source: Sequence[int]
+    tokens: Sequence[object]  # of the translation
+    log_probability: float
+
+
+class Verdict(NamedTuple):
+    confidence: float  # how probable it is that the translation is good
+    status: str  # unknown, doubtful or ok
+
+
+@dataclass(frozen=True)
+class Usual:
+    """How usual tokens of the source are, and tokens side by side."""
+
+    tokens: np.ndarray  # (vocabulary,) float32: counts
+    pairs: np.ndarray  # (PAIRS,) uint8: logarithms of counts
+
+    @staticmethod
+    def learn(ids: np.ndarray, begins: np.ndarray, vocabulary: int) -> Usual:
+        """From sentences end to end, which begin there."""
+        ids = _with_ends(ids, begins)
+        counts = np.bincount(_place(ids[:-1], ids[1:]), minlength=PAIRS)
+        logarithms = np.minimum(255, np.round(STEPS * np.log1p(counts))).astype(np.uint8)
+        return Usual(np.bincount(ids, minlength=vocabulary).astype(np.float32), logarithms)
+
+    def surprise(self, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of the second of each pair of tokens, in nats; and whether the pair was never seen."""
+        seen = np.expm1(self.pairs[_place(before, after)] / STEPS)
+        alone = (self.tokens[after] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
+        together = np.minimum(1.0, seen / np.maximum(self.tokens[before], 1.0))
+        return -np.log(SHARE * together + (1 - SHARE) * alone), seen < 0.5
+
+
+def _with_ends(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """END before, between and after sentences: how they begin and end is as telling as anything."""
+    return np.append(np.insert(ids.astype(np.int64), begins, END), END)
+
+
+def _place(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    return (before * 1_000_003 + after * 7_919) % PAIRS
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The rule: logistic regressions over FEATURES, each a weight a feature and a constant."""
+
+    usual: Usual
+    means: np.ndarray
+    scales: np.ndarray
+    doubt: np.ndarray
+    confidence: np.ndarray
+    limits: np.ndarray  # (3,): the doubt that is too much, the share of unknown tokens that is, the usual ratio
+
+    def judge(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Each by itself, all at once."""
+        if not answers:
+            return []
+        x = (features(answers, self.usual, float(self.limits[2])) - self.means) / self.scales
+        confidence = 1 / (1 + np.exp(-np.clip(x @ self.confidence[:-1] + self.confidence[-1], -30, 30)))
+        doubtful = x @ self.doubt[:-1] + self.doubt[-1] > self.limits[0]
+        unknown = unknown_shares(answers) > self.limits[1]
+        words = np.where(unknown, "unknown", np.where(doubtful, "doubtful", "ok"))
+        confidence = np.where(unknown, 0.0, confidence)
+        return [Verdict(round(float(c), 4), str(word)) for c, word in zip(confidence, words, strict=True)]
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """For a file."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "usual"}
+        return {name: torch.from_numpy(value) for name, value in {**own, **vars(self.usual)}.items()}
+
+
+def unknown_shares(answers: Sequence[Answer]) -> np.ndarray:
+    """Of the tokens of each source."""
+    return np.array([sum(token == UNKNOWN for token in a.source) / max(1, len(a.source)) for a in answers])
+
+
+def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.ndarray:
+    """(answers, FEATURES)"""
+    lengths = np.array([len(answer.source) for answer in answers])
+    written = np.array([len(answer.tokens) for answer in answers])
+    surprise, worst, unseen = _surprises(answers, lengths, usual)
+    ratio = np.log((written + 1) / (lengths + 1))
+    return np.column_stack([
+        np.array([answer.log_probability for answer in answers]) / (written + 1),
+        surprise,
+        worst,
+        unseen,
+        np.log(np.array([len(answer.text) for answer in answers]) / np.maximum(lengths, 1) + 0.1),
+        np.abs(ratio - usual_ratio),
+        np.array([_repetition(answer.tokens) for answer in answers]),
+        np.log1p(lengths),
+    ])  # fmt: skip
+
+
+def _surprises(answers: Sequence[Answer], lengths: np.ndarray, usual: Usual) -> tuple[np.ndarray, ...]:
+    """Of each source: the mean surprise, that of the worst half of its tokens, and the share of pairs never seen."""
+    ids = np.concatenate([np.asarray(answer.source, np.int64) for answer in answers])
+    ids = _with_ends(ids, lengths.cumsum() - lengths)
+    surprise, unseen = usual.surprise(ids[:-1], ids[1:])
+    which = np.repeat(np.arange(len(answers)), lengths + 1)
+    pairs = lengths + 1
+    mean = np.bincount(which, surprise, len(answers)) / pairs
+    order = np.lexsort((-surprise, which))  # within each source, the worst first
+    first = np.searchsorted(which[order], np.arange(len(answers)))
+    rank = np.arange(len(which)) - first[which[order]]
+    half = rank < (pairs[which[order]] + 1) // 2
+    worst = np.bincount(which[order][half], surprise[order][half], len(answers)) / ((pairs + 1) // 2)
+    return mean, worst, np.bincount(which, unseen, len(answers)) / pairs
+
+
+def _repetition(tokens: Sequence[object]) -> float:
+    """The share of pairs of tokens that stood there before."""
+    pairs = list(zip(tokens, tokens[1:], strict=False))
+    return 1 - len(set(pairs)) / len(pairs) if pairs else 0.0
+
+
+def read_trust(folder: Path, vocabulary: int) -> Trust | None:
+    """From a model folder; None where it has none. `vocabulary`: tokens of the source."""
+    if TRUST not in read_manifest(folder):
+        return None
+    verify(folder, [TRUST])
+    stored = read_tensors(folder / TRUST)
+    count = len(FEATURES)
+    shapes = {"tokens": (vocabulary,), "pairs": (PAIRS,), "limits": (3,), "means": (count,), "scales": (count,)}
+    shapes |= {"doubt": (count + 1,), "confidence": (count + 1,)}
+    for name, shape in shapes.items():
+        value = stored.get(name)
+        if value is None or tuple(value.shape) != shape or not value.double().isfinite().all():
+            raise ModelError(f"{folder / TRUST} is damaged: {name} is not what it should be; train anew")
+    arrays = {name: value.numpy() for name, value in stored.items() if name in shapes}
+    return Trust(Usual(arrays.pop("tokens"), arrays.pop("pairs")), **arrays)

@@ -1,0 +1,108 @@
+"""Find out how far a model can be trusted: by validation text, and by what was made of it that no model can translate.
+
+The rule must tell sources as they are from sources whose words were shuffled, whose letters were, that are in the
+target's language or made of random tokens; and it must know how probable a good translation is. Half of the validation
+text teaches, the other half sets the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+
+from transduce.data.store import Store
+from transduce.decoding.translator import Translator
+from transduce.decoding.trust import FEATURES, Answer, Trust, Usual, features, unknown_shares
+from transduce.evaluate import chrf_of_each
+from transduce.text.normalise import normalise
+
+FEWEST, MOST = 100, 500  # lines of validation text
+ENOUGH = 3_000_000  # tokens of training text
+GOOD = 50.0  # chrF of a translation that is called good
+FALSE_ALARMS = 0.03  # of the lines as they are, that the limit may call doubtful
+WORTH = 0.5  # of the planted lines that must be found, or the rule is worth nothing
+PLANTED = 0.05  # weight of all planted lines in the confidence, against all others
+
+
+def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], training: Store) -> Trust | None:
+    """None where there is too little text, or the model too poor, to tell anything."""
+    pairs = [(normalise(source), normalise(target)) for source, target in pairs[:MOST]]
+    if len(pairs) < FEWEST:
+        return None
+    vocabulary = translator.tokenizers.source.size
+    end = int(np.searchsorted(training.source.begins, ENOUGH))
+    length = int(training.source.begins[end]) if end < len(training.source.begins) else len(training.source.ids)
+    usual = Usual.learn(training.source.ids[:length], training.source.begins[:end], vocabulary)
+    planted = [line for kind in plant(pairs, translator, Random(1)) for line in kind]
+    real = answers(translator, [source for source, _ in pairs])
+    false = answers(translator, planted)
+    quality = chrf_of_each([translation for _, translation in real], [target for _, target in pairs])
+    return _fit([a for a, _ in real], [a for a, _ in false], np.array(quality) >= GOOD, usual)
+
+
+def answers(translator: Translator, lines: Sequence[str]) -> list[tuple[Answer, str]]:
+    """What becomes of some lines; what cannot be translated at all is left out, with its quality to come."""
+    sources = translator.tokenizers.source.encode(lines)
+    found = []
+    for line, source, t in zip(lines, sources, translator.translate(lines), strict=True):
+        best = t.candidates[0] if t.candidates else None
+        answer = Answer(line, source or [0], best.tokens if best else (), best.log_probability if best else -100.0)
+        found.append((answer, t.text))
+    return found
+
+
+def plant(pairs: Sequence[tuple[str, str]], translator: Translator, random: Random) -> list[list[str]]:
+    """Lines that no model can translate, a list a kind."""
+    some = pairs[:: max(1, len(pairs) // 150)]
+    tokenizer = translator.tokenizers.source
+    sources = [source for source, _ in some]
+    pieces = [[random.randrange(4, tokenizer.size) for _ in range(random.randint(3, 15))] for _ in some]
+    return [
+        [_shuffled_words(source, random) for source in sources if len(source) > 8],
+        ["".join(random.sample(source, len(source))) for source in sources],
+        [target for _, target in some],
+        [normalise(tokenizer.decode(ids)) or "?" for ids in pieces],
+    ]
+
+
+def _shuffled_words(text: str, random: Random) -> str:
+    words = text.split()
+    if len(words) < 3:  # a script without spaces
+        return "".join(random.sample(text, len(text)))
+    return " ".join(random.sample(words, len(words)))
+
+
+def _fit(real: list[Answer], false: list[Answer], good: np.ndarray, usual: Usual) -> Trust | None:
+    ratio = float(np.median([np.log((len(a.tokens) + 1) / (len(a.source) + 1)) for a in real]))
+    x = np.concatenate([features(real, usual, ratio), features(false, usual, ratio)])
+    means, scales = x.mean(0), x.std(0) + 1e-6
+    x = (x - means) / scales
+    is_false = np.arange(len(x)) >= len(real)
+    teaches = np.arange(len(x)) % 2 == 0
+    doubt = logistic(x[teaches], is_false[teaches])
+    z = x @ doubt[:-1] + doubt[-1]
+    limit = float(np.quantile(z[~is_false], 1 - FALSE_ALARMS))
+    if (z[is_false & ~teaches] > limit).mean() < WORTH:
+        return None
+    weights = np.where(is_false, PLANTED * len(real) / max(1, len(false)), 1.0)
+    confidence = logistic(x, np.concatenate([good, np.zeros(len(false), bool)]), weights)
+    shares = unknown_shares(real)
+    limits = np.array([limit, max(0.1, float(np.quantile(shares, 0.99))), ratio], np.float32)
+    assert x.shape[1] == len(FEATURES)
+    means, scales, doubt, confidence = (value.astype(np.float32) for value in (means, scales, doubt, confidence))
+    return Trust(usual, means, scales, doubt, confidence, limits)
+
+
+def logistic(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, steps: int = 25) -> np.ndarray:
+    """A weight for each column and a constant, by Newton's method, with a little pull towards zero."""
+    x = np.column_stack([x, np.ones(len(x))])
+    weights = np.ones(len(x)) if weights is None else weights
+    w = np.zeros(x.shape[1])
+    for _ in range(steps):
+        p = 1 / (1 + np.exp(-np.clip(x @ w, -30, 30)))
+        gradient = x.T @ (weights * (p - y)) + 1.0 * w
+        curvature = (x * (weights * p * (1 - p))[:, None]).T @ x + np.eye(len(w))
+        w = w - np.linalg.solve(curvature, gradient)
+    return w
