@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import bundled_pairs, quick_settings
 
+from transduce import cli
 from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.facts import facts, script_of
 from transduce.errors import SettingsError, UserError
@@ -50,7 +51,7 @@ def machine(seconds: float, device: str = "cpu") -> Machine:
 def chosen(pairs: int, minutes: float | None, seconds: float = 0.1, device: str = "cpu", **given: dict) -> Settings:
     recipe = Recipe({"training": {"minutes": minutes}} if minutes else {}, given)
     known = facts([Pair(s, t) for s, t in bundled_pairs(200)], pairs)
-    list(recipe.choose(for_text(known)))
+    list(recipe.choose(for_text(known, recipe.settings, device)))
     list(for_time(known, 10.0, machine(seconds, device), recipe))
     return recipe.settings
 
@@ -68,7 +69,7 @@ def test_scripts() -> None:
 
 def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
     recipe = Recipe({})
-    said = list(recipe.choose(for_text(facts(CHINESE, 100_000))))
+    said = list(recipe.choose(for_text(facts(CHINESE, 100_000), recipe.settings, "cpu")))
     text = recipe.settings.text
     assert not text.joint
     assert not recipe.settings.model.tie_source
@@ -76,14 +77,16 @@ def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
     assert text.coverage < 0.9999
     assert "text.joint=false: Chinese and Latin share no words" in said
     backwards = Recipe({})
-    list(backwards.choose(for_text(facts([Pair(p.target, p.source, p.line) for p in CHINESE], 100_000))))
+    swapped = facts([Pair(p.target, p.source, p.line) for p in CHINESE], 100_000)
+    list(backwards.choose(for_text(swapped, backwards.settings, "cpu")))
     assert backwards.settings.training.bleu_tokenizer == "zh"
 
 
 def test_vocabulary_grows_with_the_text() -> None:
-    sizes = [chosen(pairs, 10).text.vocabulary for pairs in (1000, 10_000, 100_000, 1_000_000, 10**9)]
+    sizes = [chosen(pairs, None).text.vocabulary for pairs in (1000, 10_000, 100_000, 1_000_000, 10**9)]
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == 32_000
+    assert chosen(100_000, 2).text.vocabulary < chosen(100_000, 60).text.vocabulary
     assert chosen(1000, 10).text.joint
 
 
@@ -310,3 +313,24 @@ def test_a_run_that_diverges_goes_back_and_on_more_calmly(tmp_path: Path, steps_
 
 def test_base_is_complete() -> None:
     assert compose(BASE, {"training": {"minutes": 1}}).optimizer.schedule == "wsd"
+
+
+def test_a_model_of_no_use_is_called_so(tmp_path: Path) -> None:
+    notes = Notes()
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(20, seed=2))
+    fit(tmp_path / "r", text, valid, quick_settings(training={"steps": 2, "validate_every": 2}), notes)
+    assert any("this model is of no use yet: its validation loss is" in words for words in notes.said)
+    assert not any("best so far" in words for words in notes.said)
+    assert divergence.unusable(Validation(2.0, 30.0), 30.0, 6.0) == ""
+    assert divergence.unusable(None, None, 6.0) == ""
+
+
+def test_an_unfinished_run_can_be_used_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    run, source = tmp_path / "r", tmp_path / "in"
+    outcome = fit(run, text, valid, quick_settings(training={"validate_every": 1000}), pause_after=1e-6)
+    assert not outcome.complete
+    source.write_text("ein bier\n")
+    assert cli.main(["translate", str(run), str(source)]) == 0
+    assert "is not trained to its end (step" in capsys.readouterr().err
+    assert cli.main(["translate", str(run), str(source), "--weights", "last"]) == 0

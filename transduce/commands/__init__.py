@@ -20,6 +20,18 @@ Flags = Annotated[Overrides | None, Parameter(parse=False)]  # --section.key fla
 Output = Annotated[Path | None, Parameter(alias="-o")]
 
 
+def note_unfinished(model: Path, report: Report) -> None:
+    """Tell how far a run is whose training has not ended: what it knows is not final."""
+    from transduce.files import metrics
+    from transduce.files.run_folder import RunFolder, step_of
+
+    run = RunFolder(model)
+    records = metrics.read(run.metrics) if run.metrics.exists() else []
+    if run.has_started and not any(record["kind"] == "finished" for record in records):
+        step = step_of(run.checkpoints()[-1])
+        report.say(f"{model} is not trained to its end (step {step:,}): what it knows is not final")
+
+
 def search_settings(flags: Overrides | None, **short: object) -> dict[str, Any]:
     """The --search.key flags of a command that uses a model, its short forms (--beam) among them."""
     for section, keys in (flags or {}).items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.commands import Flags, Hidden, Output, search_settings
+from transduce.commands import Flags, Hidden, Output, note_unfinished, search_settings
 from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -135,6 +135,7 @@ def translate(
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
     translator = Model.load(model, device, weights, together or (), **search_settings(settings, **flags))
+    note_unfinished(model, report)
     asked = (translator.search, n_best, keep, forbid, alternatives, alignments, json, shard, weights, together)
     mark = mark_of(model, inputs, *asked)
     kept = lines_kept(output, resume, mark, translator.engine.chunk)

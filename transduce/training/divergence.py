@@ -6,6 +6,8 @@ then goes back to its last checkpoint with a calmer learning rate; where that ha
 
 from __future__ import annotations
 
+import math
+
 from transduce.errors import UserError
 from transduce.training.state import RunState
 from transduce.training.validation import Validation
@@ -14,6 +16,7 @@ WORSE = 1.3  # times the lowest loss
 LINES = 2  # so many in a row
 CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
+USELESS = 1.0  # BLEU
 PATIENCE = 500  # steps, in which every run may be a beginner
 
 
@@ -32,6 +35,16 @@ def learns_nothing(result: Validation, guess: float, step: int, warmup: int) -> 
     """Whether a model is no better than one that guesses words by their frequency (a loss of `guess`), though the
     learning rate has long been high."""
     return step >= max(2 * warmup, PATIENCE) and result.is_a_guess(guess)
+
+
+def unusable(best: Validation | None, score: float | None, guess: float) -> str:
+    """What to say of a finished model that is of no use; empty, if it is of some."""
+    if best is None or not (best.is_a_guess(guess) or (math.isfinite(guess) and score is not None and score < USELESS)):
+        return ""
+    return (
+        f"this model is of no use yet: its validation loss is {best.loss:.2f}, where guessing words by their frequency "
+        f"has {guess:.2f}; give it more time (--minutes), or more text"
+    )
 
 
 def calmer(state: RunState, saved_step: int) -> float:

@@ -135,13 +135,13 @@ def _begin(
             f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "
             f"same lines? transduce doctor tells"
         )
-    for words in wanted.choose(for_text(known)):
+    device = prepare_device(wanted.settings.training.device)
+    for words in wanted.choose(for_text(known, wanted.settings, device)):
         report.say(words)
     tokenizers = _learn_chosen(wanted, lambda settings: _learn(sample, surveyed, hold_out, settings, report), report)
     pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
     tokens = sum(len(target) + 1 for _, target in encoded) / len(encoded)
-    device = prepare_device(wanted.settings.training.device)
     sizes = (tokenizers.source.size, tokenizers.target.size)
     machine = Machine(device, lambda settings: seconds_an_update(settings, sizes, encoded, device))
     for words in for_time(known, tokens, machine, wanted):

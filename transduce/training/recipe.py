@@ -47,7 +47,9 @@ SIZES = (  # from small to large
 SMALLEST_BATCH, LARGEST_BATCH = 512, 8192  # slots a side
 ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than further ones
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
-GPU_SPEED = 600_000  # target tokens a second that a GPU is believed to do; the clock corrects it
+GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
+TOKENS_A_WORD = 1.3
+PROPOSED = 10  # passes over the text, where no time is given
 BASE: Overrides = {
     "model": {"norm": "before"},
     "optimizer": {"schedule": "wsd", "clip": 1.0, "decay": 0.3},
@@ -91,19 +93,21 @@ class Recipe:
                 yield f"{choice.name}={str(choice.value).lower()}: {choice.why}"
 
 
-def for_text(facts: Facts) -> Iterator[Choice]:
-    """How text becomes tokens."""
-    same = facts.source.script == facts.target.script
-    if same:
-        sizes = [_vocabulary(facts.source.words + facts.target.words)]
+def for_text(facts: Facts, settings: Settings, device: str) -> Iterator[Choice]:
+    """How text becomes tokens. `settings`: what is given; of them the time."""
+    passes = _expected_passes(facts, settings, device)
+    if facts.source.script == facts.target.script:
+        size = _vocabulary(facts.source.words + facts.target.words, passes)
         yield Choice("text.joint", True, f"both sides are {facts.source.script or 'without letters'}")
-        yield Choice("text.vocabulary", sizes[0], f"for {facts.pairs:,} pairs, {_rounded(facts.target.words)} words")
+        yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     else:
-        source, target = (_vocabulary(2 * side.words) + _characters(side) for side in (facts.source, facts.target))
+        source, target = (
+            _vocabulary(2 * side.words, passes) + _characters(side) for side in (facts.source, facts.target)
+        )
         yield Choice("text.joint", False, f"{facts.source.script} and {facts.target.script} share no words")
         yield Choice("model.tie_source", False)
         yield Choice("text.vocabulary", source, f"{facts.source.characters:,} different characters are in it")
-        yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words")
+        yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     if facts.source.is_unspaced or facts.target.is_unspaced:
         yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
     tokenizer = {"Chinese": "zh", "Japanese": "char", "Thai": "char", "Lao": "char", "Khmer": "char", "Burmese": "char"}
@@ -111,9 +115,19 @@ def for_text(facts: Facts) -> Iterator[Choice]:
         yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
 
 
-def _vocabulary(words: float) -> int:
-    """It grows more slowly than the text: 8,000 for two million words, 1,000 for ten thousand."""
-    return int(min(32_000, max(400, 8000 * (words / 2.4e6) ** 0.4)) // 100 * 100)
+def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
+    """Over the text, as far as can be told before there are tokens."""
+    if settings.training.minutes is None:
+        return PROPOSED
+    read = 60 * settings.training.minutes * (GPU_SPEED if device == "cuda" else CPU_SPEED)
+    return read / (TOKENS_A_WORD * facts.target.words)
+
+
+def _vocabulary(words: float, passes: float) -> int:
+    """It grows more slowly than the text: 8,000 for two million words, 1,000 for ten thousand. What is hardly read
+    twice wants fewer: a rare token would be seen too seldom to be learned."""
+    enough = 8000 * (words / 2.4e6) ** 0.4 * min(1.0, passes / 8) ** 0.25
+    return int(min(32_000, max(400, enough)) // 100 * 100)
 
 
 def _characters(side: Any) -> int:
@@ -183,7 +197,7 @@ def _slots(settings: Settings) -> int:
 
 def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> int:
     """Minutes for ten passes over the text, but at least some thousand updates, and at most two hours."""
-    updates = max(5000, 10 * facts.pairs * tokens_a_pair / smallest_batch(machine.device))
+    updates = max(5000, PROPOSED * facts.pairs * tokens_a_pair / smallest_batch(machine.device))
     minutes = updates * _pace(SIZES[1], machine, recipe) / 60 / USED
     return int(min(120, max(2, round(minutes))))
 

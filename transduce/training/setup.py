@@ -36,6 +36,7 @@ from transduce.training import checkpoint
 from transduce.training.calibrate import find_trust
 from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
+from transduce.training.divergence import unusable
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
 from transduce.training.limits import Limits
@@ -182,6 +183,8 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
     report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
+        if complaint := unusable(trainer.state.best, outcome.score, trainer.validator.guess):
+            report.warn(complaint)
         if is_main:
             _note_what_was_found(trainer, settings, report)
         trainer.processes.gather(None)  # all end together

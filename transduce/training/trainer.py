@@ -204,20 +204,20 @@ class Trainer:
             raise too_many_skipped(most, state.step, self.keeper.saved_step)
         if (save or stop or over) and state.step != self.keeper.saved_step:
             self._save()
-        if (stop or over) and not state.validated:
-            self._leave_a_model()
+        if stop or over:
+            self._leave_weights()
         if save:
             self.report.say(f"step {state.step:,}: a checkpoint, as SIGUSR1 asked")
         if stop:
             self._stop(stop, signals)
         return bool(over)
 
-    def _leave_a_model(self) -> None:
-        """Before the first validation there is none: what was learned so far can be tried all the same."""
+    def _leave_weights(self) -> None:
+        """The newest ones, so that what was learned so far can be tried; before the first validation as the model."""
         with self.updater.final_weights():
             weights = weights_of(self.updater.model)
         self.keeper.writer.wait()
-        self.keeper.publish("last", weights, use=True)
+        self.keeper.publish("last", weights, use=not self.state.validated)
 
     def _stop(self, number: int, signals: Signals) -> None:
         self.keeper.writer.wait()
