@@ -215,7 +215,7 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
     if epochs >= 10 and facts.pairs <= 50_000:
         yield Choice("text.sampling", 0.05, "words cut in other ways each time, since the text comes so often")
         yield Choice("text.variants", 4)
-    yield Choice("optimizer.rate", 1e-3 if width >= 512 else 2e-3, f"as a width of {width} bears it")
+    yield Choice("optimizer.rate", 7e-4 if width >= 512 else 1.2e-3, f"as a width of {width} bears it")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
     yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))
