@@ -185,14 +185,10 @@ def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: P
         refused(capfd, "train", run, "--model.layer", "3") == "unknown setting model.layer, did you mean model.layers"
     )
     assert "did you mean tiny" in refused(capfd, "train", run, "--preset", "tinny")
-    assert "Did you mean --source?" in refused(capfd, "train", run, "--sorce", "x")
-    assert 'Did you mean "train"?' in refused(capfd, "trian")
     assert "a trained model takes --search.key flags" in refused(
         capfd, "translate", model_folder, "--model.layers", "3", __file__
     )
-    assert "is a setting of training" in refused(capfd, "presets", "--model.layers", "3")
     assert "device gpu is not available" in refused(capfd, "translate", model_folder, __file__, "--device", "gpu")
-    assert "requires an argument" in refused(capfd, "train")
     assert "--source is missing" in refused(capfd, "train", run, "--target", "x")
     assert "--valid-target is given without" in refused(
         capfd, "train", run, "--source", "a", "--target", "b", "--valid-target", "c"

@@ -24,7 +24,7 @@ FLOORS = [
     {"inspect"},
     {"model"},
     {"commands"},
-    {"terminal"},
+    {"terminal", "usage"},
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -17,6 +17,7 @@ from transduce.settings.sections import Overrides
 
 Hidden = Annotated[Report, Parameter(parse=False)]  # handed in by cli.py, not a flag
 Flags = Annotated[Overrides | None, Parameter(parse=False)]  # --section.key flags, which cli.py takes out beforehand
+SearchFlags = Annotated[Flags, "search"]  # of them, those of one section: what a trained model takes
 Output = Annotated[Path | None, Parameter(alias="-o")]
 
 

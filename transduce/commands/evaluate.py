@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.commands import Flags, Hidden, search_settings
+from transduce.commands import Hidden, SearchFlags, search_settings
 from transduce.errors import DataError
 from transduce.files.run_folder import ModelFolder
 from transduce.report import SILENT, Report
@@ -32,7 +32,7 @@ def evaluate(
     samples: int = 1000,
     device: str = "auto",
     weights: str | None = None,
-    settings: Flags = None,
+    settings: SearchFlags = None,
     report: Hidden = SILENT,
 ) -> dict[str, Any]:
     """Score a model: BLEU, chrF and TER of translations, with signatures; accuracy and macro-F1 of labels. JSON.
