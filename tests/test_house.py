@@ -171,7 +171,9 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
         assert f"transduce {command}" in shown, command
 
 
-@pytest.mark.parametrize("words", [["runs", "."], ["watch", "run", "--once"], ["presets"], ["settings"]])
+@pytest.mark.parametrize(
+    "words", [["runs", "."], ["watch", "run", "--once"], ["presets"], ["settings"], ["completion", "zsh"]]
+)
 def test_quick_questions_load_neither_torch_nor_sentencepiece(
     words: list[str], tmp_path: Path, model_folder: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from test_cli import refused
 
 from transduce import cli, usage
+from transduce.commands import settings_of
 
 PAGE = (Path(__file__).parent.parent / "docs" / "usage.md").read_text(encoding="utf-8")
 TYPED = re.findall(r"^\| `transduce (.+?)` \| `(.+)` \|$", PAGE, re.MULTILINE)
@@ -51,9 +52,9 @@ def test_names_that_are_alike() -> None:
 
 
 def test_settings_that_a_command_takes() -> None:
-    assert "model.layers" in usage.settings_of(cli.train)
-    assert {name.partition(".")[0] for name in usage.settings_of(cli.translate)} == {"search"}
-    assert usage.settings_of(cli.presets) == usage.settings_of(None) == []
+    assert "model.layers" in {entry.name for entry in settings_of(cli.train)}
+    assert {entry.name.partition(".")[0] for entry in settings_of(cli.translate)} == {"search"}
+    assert settings_of(cli.presets) == settings_of(None) == []
 
 
 def test_errors_that_our_commands_cannot_cause() -> None:

@@ -14,6 +14,7 @@ import cyclopts
 import transduce
 from transduce.commands.average import average
 from transduce.commands.bench import bench
+from transduce.commands.completion import completion
 from transduce.commands.demo import demo
 from transduce.commands.doctor import doctor
 from transduce.commands.evaluate import evaluate
@@ -33,7 +34,7 @@ from transduce.usage import PLAIN, explain
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus),
+    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus, completion),
 )
 
 
@@ -109,6 +110,8 @@ def run(words: list[str], terminal: Terminal) -> None:
     command, bound, ignored = app.parse_args(words, exit_on_error=False, print_error=False)
     if "report" in ignored:
         bound.arguments["report"] = terminal if _rank() == 0 else SILENT
+    if "app" in ignored:
+        bound.arguments["app"] = app
     if "settings" in ignored:
         bound.arguments["settings"] = settings
     elif settings:

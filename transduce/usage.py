@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import cyclopts
 from cyclopts.exceptions import ArgumentOrderError, MixedArgumentError
 
-from transduce.commands import Flags, SearchFlags
-from transduce.settings.entries import describe_type, entries, options_of, shortened
+from transduce.commands import settings_of
+from transduce.settings.entries import describe_type, options_of, shortened
 
 PLAIN = cyclopts.Parameter(negative="")  # no --no-once, no --empty-run
 ALIKE = 0.8  # of difflib: trian is train, foo is not corpus
@@ -63,7 +63,7 @@ def _unknown_option(error: cyclopts.CycloptsError, word: str) -> str:
     flag, _, _ = word.partition("=")
     close = alike(flag, [name for argument in _arguments(error) for name in argument.names])
     if not close and flag.startswith("--"):  # a setting without its section: --layers is --model.layers
-        names = settings_of(error.target)
+        names = [entry.name for entry in settings_of(error.target)]
         keys = alike(flag[2:].replace("-", "_"), {name.partition(".")[2] for name in names})
         close = [f"--{name}" for name in names if name.partition(".")[2] in keys]
     return f"{_page(error)} has no {flag}{_or_rather(close)}"
@@ -139,10 +139,3 @@ def alike(word: str, known: Iterable[str]) -> list[str]:
     names = list(known)
     close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=ALIKE)
     return close or [name for name in names if len(word.lstrip("-")) > 2 and name.startswith(word.lower())]
-
-
-def settings_of(command: Callable[..., Any] | None) -> list[str]:
-    """`model.layers`, ...: the settings that a command takes as flags."""
-    kind = None if command is None else typing.get_type_hints(command, include_extras=True).get("settings")
-    sections = "" if kind == Flags else "search." if kind == SearchFlags else None
-    return [] if sections is None else [entry.name for entry in entries() if entry.name.startswith(sections)]
