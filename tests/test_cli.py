@@ -72,11 +72,15 @@ def test_from_two_files_to_scores(files: tuple[Path, Path], tmp_path: Path) -> N
     assert written.stdout == ""
     assert (tmp_path / "out.en").read_text() == translated.stdout
 
-    scored = transduce("evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en")
+    words = ("evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en")
+    scored = transduce(*words, "--json")
     result = json.loads(scored.stdout)
     assert set(result["scores"]) == {"BLEU", "chrF", "TER"}
     assert result["scores"]["BLEU"]["signature"].startswith("nrefs:1|")
     assert result["against"]["BLEU"]["ours"] == result["against"]["BLEU"]["theirs"]
+    shown = transduce(*words).stdout
+    assert f"BLEU: {result['scores']['BLEU']['signature']}" in shown
+    assert "have the same BLEU" in shown
 
     probabilities = transduce("score", run, "--source", files[0], "--target", files[1])
     values = [float(line) for line in probabilities.stdout.splitlines()]

@@ -28,8 +28,8 @@ from transduce.commands.translate import score, translate
 from transduce.commands.watch import runs, watch
 from transduce.errors import Stopped, TransduceError, UserError
 from transduce.files import strict_json
-from transduce.report import SILENT
-from transduce.terminal import Terminal
+from transduce.report import SILENT, Table
+from transduce.terminal import Terminal, table_lines
 from transduce.usage import PLAIN, explain
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
@@ -141,9 +141,11 @@ def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any
 
 
 def show(result: Any) -> None:
-    """Lines as they come, anything else as JSON."""
+    """Lines as they come, tables as text, anything else as JSON."""
+    at_terminal = sys.stdout.isatty()
+    if isinstance(result, Table):
+        result = table_lines(result, at_terminal)
     if isinstance(result, Iterator):
-        at_terminal = sys.stdout.isatty()
         for line in result:
             sys.stdout.write(line + "\n")
             if at_terminal:
