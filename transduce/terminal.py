@@ -1,4 +1,4 @@
-"""A Report that people see, on stderr: bars on a terminal, plain lines now and then elsewhere. And answers as tables."""
+"""A Report that people see, on stderr: bars on a terminal, lines now and then elsewhere. And answers as tables."""
 
 from __future__ import annotations
 
