@@ -196,9 +196,17 @@ def test_looking_never_keeps_a_training_from_its_start(tmp_path: Path) -> None:
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
     (tmp_path / "run" / "training").symlink_to(tmp_path / "elsewhere")
     with locked(tmp_path / "run"):
-        assert list((tmp_path / "elsewhere").iterdir()) == []
+        pass
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_run_that_fails_before_it_begins_leaves_an_empty_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        pass
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_sparklines() -> None:

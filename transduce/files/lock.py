@@ -35,9 +35,14 @@ def locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if _take(descriptor, folder):
+        has_locks = _take(descriptor, folder)
+        if has_locks:
             _sign(RunFolder(folder))
-        yield
+        try:
+            yield
+        finally:
+            if has_locks:
+                _sign(RunFolder(folder))  # a run that was new has its config by now
     finally:
         os.close(descriptor)
 
@@ -81,8 +86,10 @@ def is_locked(folder: Path) -> bool | None:
 
 
 def _sign(run: RunFolder) -> None:
-    """Leave the name of this machine; where that fails, those who look go by the clock."""
-    if not run.training.is_symlink():
+    """Leave the name of this machine; where that fails, those who look go by the clock.
+
+    Before a run has its config, nothing may lie in its folder, or the next command takes it for somebody else's."""
+    if run.config.exists() and not run.training.is_symlink():
         with contextlib.suppress(OSError, UserError):
             run.training.mkdir(exist_ok=True)
             write_file(run.machine, _machine())
