@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 # Lower rooms first. Rooms on one floor do not see each other.
 FLOORS = [
     {"errors", "report"},
-    {"files"},
+    {"files", "arguments"},
     {"settings"},
     {"nn", "text", "evaluate"},
     {"models", "data", "bundled"},
