@@ -368,7 +368,7 @@ def commands(place: Place, source: Path) -> dict[str, Attack]:
         "translate json": Attack([*translate, "--json"], lines=source, json="lines"),
         "translate best": Attack([*translate, "--weights", "best"], lines=source),
         "score": Attack(["score", model, *files, "--json"], lines=source, json="lines"),
-        "evaluate": Attack(["evaluate", model, *pairs], json="whole"),
+        "evaluate": Attack(["evaluate", model, *pairs, "--json"], json="whole"),
         "inspect": Attack(inspect, writes=(out,)),
         "inspect best": Attack([*inspect, "--weights", "best"], writes=(out,)),
         "average": Attack([*average, "--last", 2], writes=(out,)),

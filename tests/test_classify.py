@@ -86,7 +86,7 @@ def test_from_files_to_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     run = str(tmp_path / "run")
     assert main(["train", run, "--task", "classify", "--source", str(tmp_path / "train.txt"), *quick.split()]) == 0
     assert "validation accuracy" in capsys.readouterr().err.replace("\n", " ")
-    assert main(["evaluate", run, "--source", str(tmp_path / "test.txt")]) == 0
+    assert main(["evaluate", run, "--source", str(tmp_path / "test.txt"), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)["scores"]
     assert scores["accuracy"] > 0.9
     assert scores["macro_f1"] > 0.9
@@ -104,7 +104,7 @@ def test_from_files_to_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["train", two, "--task", "classify", *files, *quick.split(), "--training.steps", "4"]) == 0
     capsys.readouterr()
     words = ["--source", str(tmp_path / "test.texts"), "--reference", str(tmp_path / "test.labels")]
-    assert main(["evaluate", two, *words]) == 0
+    assert main(["evaluate", two, *words, "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["scores"]) == {"accuracy", "macro_f1"}
 
 
@@ -122,10 +122,15 @@ def test_labels_are_names_not_text(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["train", run, "--task", "classify", *files, *quick.split()]) == 0
     capsys.readouterr()
     words = ["--source", str(tmp_path / "a.texts"), "--reference", str(tmp_path / "a.labels")]
-    assert main(["evaluate", run, *words, "--against", run]) == 0
+    assert main(["evaluate", run, *words, "--against", run, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["scores"]["accuracy"] > 0.7
     assert found["against"]["accuracy"]["p"] == 1.0
+    assert main(["evaluate", run, *words, "--against", run]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[2].split() == [run, run, "difference", "p"]
+    assert shown[3].split()[0] == "accuracy"
+    assert shown[-1] == f"{run} and {run} have the same accuracy"
 
 
 def test_a_sample_of_the_text_does_not_decide_which_labels_there_are(

@@ -72,11 +72,15 @@ def test_from_two_files_to_scores(files: tuple[Path, Path], tmp_path: Path) -> N
     assert written.stdout == ""
     assert (tmp_path / "out.en").read_text() == translated.stdout
 
-    scored = transduce("evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en")
+    words = ("evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en")
+    scored = transduce(*words, "--json")
     result = json.loads(scored.stdout)
     assert set(result["scores"]) == {"BLEU", "chrF", "TER"}
     assert result["scores"]["BLEU"]["signature"].startswith("nrefs:1|")
     assert result["against"]["BLEU"]["ours"] == result["against"]["BLEU"]["theirs"]
+    shown = transduce(*words).stdout
+    assert f"BLEU: {result['scores']['BLEU']['signature']}" in shown
+    assert "have the same BLEU" in shown
 
     probabilities = transduce("score", run, "--source", files[0], "--target", files[1])
     values = [float(line) for line in probabilities.stdout.splitlines()]
@@ -185,14 +189,10 @@ def test_wrong_settings_and_words(capfd: pytest.CaptureFixture[str], tmp_path: P
         refused(capfd, "train", run, "--model.layer", "3") == "unknown setting model.layer, did you mean model.layers"
     )
     assert "did you mean tiny" in refused(capfd, "train", run, "--preset", "tinny")
-    assert "Did you mean --source?" in refused(capfd, "train", run, "--sorce", "x")
-    assert 'Did you mean "train"?' in refused(capfd, "trian")
     assert "a trained model takes --search.key flags" in refused(
         capfd, "translate", model_folder, "--model.layers", "3", __file__
     )
-    assert "is a setting of training" in refused(capfd, "presets", "--model.layers", "3")
     assert "device gpu is not available" in refused(capfd, "translate", model_folder, __file__, "--device", "gpu")
-    assert "requires an argument" in refused(capfd, "train")
     assert "--source is missing" in refused(capfd, "train", run, "--target", "x")
     assert "--valid-target is given without" in refused(
         capfd, "train", run, "--source", "a", "--target", "b", "--valid-target", "c"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+import sys
+from pathlib import Path
 
 import pytest
 import sacrebleu
 
-from transduce import evaluate
+from transduce import cli, evaluate
+from transduce.commands.evaluate import _verdict
 from transduce.errors import DataError, SettingsError
 
 REFERENCES = [f"the {a} cat sat on the {b} mat today" for a in ("old", "big", "red") for b in ("new", "wet", "dry")] * 5
@@ -35,6 +40,57 @@ def test_a_real_difference_is_told_from_none() -> None:
     assert {name: row["p"] for name, row in identical.items()} == {"BLEU": 1.0, "chrF": 1.0, "TER": 1.0}
     with pytest.raises(SettingsError, match="samples=0 must be at least 1"):
         evaluate.compare(GOOD, GOOD, REFERENCES, samples=0)
+
+
+def test_intervals_hold_the_score_and_shrink_with_more_text() -> None:
+    few, many = (evaluate.evaluate(GOOD[:n], REFERENCES[:n], samples=100) for n in (9, 45))
+    for name, scored in many.items():
+        assert scored.interval is not None
+        assert few[name].interval is not None
+        low, high = scored.interval
+        assert low < scored.score < high
+        assert high - low < few[name].interval[1] - few[name].interval[0]
+        assert "bs:100|" in scored.signature
+    assert evaluate.evaluate(GOOD, REFERENCES)["BLEU"].interval is None
+    with pytest.raises(SettingsError, match="samples=0 must be at least 1"):
+        evaluate.evaluate(GOOD, REFERENCES, samples=0)
+
+
+@pytest.mark.parametrize("at_terminal", [False, True])
+def test_a_table_says_which_is_better_and_how_sure(
+    at_terminal: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: at_terminal)
+    for name, lines in (("good", GOOD), ("poor", POOR), ("right", REFERENCES)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    words = ["evaluate", "poor", "--source", "right", "--reference", "right", "--against", "good", "--samples", "200"]
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert cli.main(words) == 0
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert out[0] == "45 lines of right"
+    assert out[2].split() == ["poor", "good", "difference", "p"]
+    bleu, low, high = found["scores"]["BLEU"]["score"], *found["scores"]["BLEU"]["interval"]
+    assert out[3].split()[:4] == ["BLEU", f"{bleu:.1f}", "±", f"{(high - low) / 2:.1f}"]
+    assert [line.split()[0] for line in out[4:7]] == ["chrF", "TER", "exact"]
+    compared = found["against"]["BLEU"]
+    expected = f"good is better by {compared['theirs'] - compared['ours']:.1f} BLEU; p = {compared['p']:.3f}"
+    assert out[8] == f"{expected}, so it is hardly chance"
+    assert out[9] == f"BLEU: {found['scores']['BLEU']['signature']}"
+
+
+def test_verdicts() -> None:
+    def verdict(ours: float, theirs: float, p: float, name: str = "BLEU") -> str:
+        return _verdict("a", {"other": "b", "samples": 9, name: {"ours": ours, "theirs": theirs, "p": p}})
+
+    assert verdict(31.2, 30, 0.003) == "a is better by 1.2 BLEU; p = 0.003, so it is hardly chance"
+    assert verdict(30, 30.03, 0.04) == "b is better by 0.03 BLEU; p = 0.040, so it is probably not chance"
+    assert verdict(31, 30, 0.2) == "a is better by 1.0 BLEU; p = 0.200, so it may be chance"
+    assert verdict(30, 30, 1) == "a and b have the same BLEU"
+    assert verdict(0.75, 0.5, 0.001, "accuracy") == (
+        "a is better by 25.0 points of accuracy; p = 0.001, so it is hardly chance"
+    )
 
 
 def test_complaints() -> None:

@@ -442,7 +442,9 @@ def test_labels_nobody_has_seen_are_named(tmp_path: Path, capsys: pytest.Capture
     )
     (tmp_path / "t.tsv").write_text("ein bier\tkurz\nein haus\tmittel\nein hund\tmittel\n")
     capsys.readouterr()
-    assert main(["evaluate", str(tmp_path / "r"), "--source", str(tmp_path / "t.tsv"), "--device", "cpu"]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "r"), "--source", str(tmp_path / "t.tsv"), "--device", "cpu", "--json"]) == 0
+    )
     told = capsys.readouterr().err.replace("\n", " ")
     assert "2 lines have labels that this model has never seen and cannot give: mittel" in told
 

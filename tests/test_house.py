@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 # Lower rooms first. Rooms on one floor do not see each other.
 FLOORS = [
     {"errors", "report"},
-    {"files"},
+    {"files", "arguments"},
     {"settings"},
     {"nn", "text", "evaluate"},
     {"models", "data", "bundled"},
@@ -24,7 +24,7 @@ FLOORS = [
     {"inspect"},
     {"model"},
     {"commands"},
-    {"terminal"},
+    {"terminal", "usage"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -171,7 +171,9 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
         assert f"transduce {command}" in shown, command
 
 
-@pytest.mark.parametrize("words", [["runs", "."], ["watch", "run", "--once"], ["presets"], ["settings"]])
+@pytest.mark.parametrize(
+    "words", [["runs", "."], ["watch", "run", "--once"], ["presets"], ["settings"], ["completion", "zsh"]]
+)
 def test_quick_questions_load_neither_torch_nor_sentencepiece(
     words: list[str], tmp_path: Path, model_folder: Path
 ) -> None:

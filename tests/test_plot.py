@@ -60,7 +60,7 @@ def test_complaints(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
         (["smoothing", "--epsilon", "1"], "epsilon=1.0 must be at least 0 and below 1"),
         (["masks", "-o", "x.pgf"], "cannot draw x.pgf: end its name in .png, .svg or .pdf"),
         (["masks", "-o", "x"], "cannot draw x: end its name in .png, .svg or .pdf"),
-        (["lengths", "--empty-models"], "name at least one model folder"),
+        (["lengths"], "MODELS is missing (model folders); see: transduce plot lengths --help"),
         (["lengths", model, "--reference", "x"], "--reference is given without --source"),
         (["lengths", model, "--source", str(empty), "--reference", str(empty)], "there is nothing to translate"),
         (["curve", str(tmp_path / "nowhere")], "there is no folder"),

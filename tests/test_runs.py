@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import platform
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +18,8 @@ import pytest
 from transduce import cli
 from transduce.commands.watch import watch
 from transduce.errors import DataError, SettingsError
+from transduce.files import lock
+from transduce.files.lock import is_locked, locked
 from transduce.inspect import runs
 from transduce.report import Report
 
@@ -106,6 +112,101 @@ def test_watching_ends_with_the_run(tmp_path: Path) -> None:
     assert "stopped" in last[0]
     assert sum(line.startswith(str(folder)) for line in last) == 2
     assert list(watch([folder], once=True)) == last[: len(list(watch([folder])))]
+
+
+def test_a_lock_tells_whether_a_run_is_alive(tmp_path: Path) -> None:
+    folder = under_way(tmp_path / "one")
+    long_ago = time.time() - 3600
+    assert is_locked(folder) is None  # nobody has left the name of a machine
+    with locked(folder):
+        os.utime(folder / "metrics.jsonl", (long_ago, long_ago))
+        assert is_locked(folder) is True
+        assert runs.read_run(folder).state == "running"  # however silent it is
+        assert runs.find(tmp_path)[0].state == "running"
+    os.utime(folder / "metrics.jsonl")
+    assert is_locked(folder) is False
+    assert runs.read_run(folder).state == "stopped"  # however lately it spoke
+    assert next(runs.details(runs.read_run(folder))) == f"{folder}  stopped at step 40"
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"kind": "finished", "step": 40, "seconds": 24, "reason": "all", "chosen": "last"}\n')
+    assert runs.read_run(folder).state == "finished"
+    with locked(folder):
+        assert runs.read_run(folder).state == "running"  # more steps were asked for
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.yaml").write_text("training:\n  steps: 5\n")
+    with locked(tmp_path / "new"):
+        assert runs.read_run(tmp_path / "new").state == "preparing"
+    assert runs.read_run(tmp_path / "new").state == "stopped"
+
+
+def test_another_machine_and_one_without_locks_go_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = under_way(tmp_path / "one")
+    with locked(folder):
+        pass
+    (folder / "training" / "machine").write_text("another\n")
+    assert is_locked(folder) is None
+    assert runs.read_run(folder).state == "running"
+    assert is_locked(tmp_path / "nowhere") is None
+    with locked(folder):
+        monkeypatch.setattr(lock, "BOOT", tmp_path / "no proc")
+        assert is_locked(folder) is True
+    with locked(folder):
+        pass
+    assert (folder / "training" / "machine").read_text().strip() == platform.node()
+    assert is_locked(folder) is False
+
+    def no_locks(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(lock.fcntl, "flock", no_locks)
+    with locked(folder):
+        assert is_locked(folder) is None
+    monkeypatch.setattr(lock, "fcntl", None)
+    with locked(folder):
+        assert is_locked(folder) is None
+
+
+def test_looking_never_keeps_a_training_from_its_start(tmp_path: Path) -> None:
+    """Somebody holds the lock of looking for a moment; and many look without a pause."""
+    folder = under_way(tmp_path / "one")
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    threading.Timer(2 * lock.PAUSE, os.close, [descriptor]).start()
+    with locked(folder):
+        assert is_locked(folder) is True
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            is_locked(folder)
+
+    watchers = [threading.Thread(target=look) for _ in range(3)]
+    for watcher in watchers:
+        watcher.start()
+    try:
+        for _ in range(20):
+            with locked(folder):
+                pass
+    finally:
+        stop.set()
+        for watcher in watchers:
+            watcher.join()
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "run" / "training").symlink_to(tmp_path / "elsewhere")
+    with locked(tmp_path / "run"):
+        pass
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_run_that_fails_before_it_begins_leaves_an_empty_folder(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        pass
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_sparklines() -> None:

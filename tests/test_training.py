@@ -352,7 +352,8 @@ def test_lower_case_models_are_scored_without_case(tmp_path: Path) -> None:
 
     for name, side in (("a", 0), ("b", 1)):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs[:10]), encoding="utf-8")
-    found = evaluate(tmp_path / "r", source=str(tmp_path / "a"), reference=str(tmp_path / "b"), device="cpu")
+    found = evaluate(tmp_path / "r", source=str(tmp_path / "a"), reference=str(tmp_path / "b"), device="cpu", json=True)
+    assert isinstance(found, dict)
     assert "case:lc" in found["scores"]["BLEU"]["signature"]
 
 

@@ -28,27 +28,65 @@ def load(folder: str | Path, device: str = "auto", weights: str | None = None, *
 
 def train(
     run: str | Path,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[tuple[str, str]] | None = None,
     valid_pairs: Sequence[tuple[str, str]] | None = None,
     preset: str = "auto",
     task: Literal["translate", "classify"] = "translate",
     report: Report | None = None,
+    *,
+    source: str | Path | None = None,
+    target: str | Path | None = None,
     **settings: dict[str, Any],
 ) -> Model:
-    """Train on pairs in memory and give back the model: train("runs/x", pairs, model={"layers": 3}).
+    """Train on pairs in memory, or on files, and give back the model: train("runs/x", pairs, model={"layers": 3}).
 
-    With task="classify" the second of each pair is the label of the first.
+    Files are those of the command line: train("runs/x", source="a.de", target="a.en"), with validation text in
+    data={"valid_source": ..., "valid_target": ...}. With task="classify" the second of each pair is the label.
     """
     from transduce.data.corpus import ListCorpus
     from transduce.inspect.curve import curve_at_the_end
     from transduce.terminal import Terminal
+    from transduce.training.prepare import open_corpora
     from transduce.training.recipe import settings_of
     from transduce.training.resolve import resolve
     from transduce.training.setup import fit
 
+    _check_training(run, pairs, valid_pairs, source, target, task)
     run, report = Path(run), report or Terminal()
+    files = {name: str(path) for name, path in (("source", source), ("target", target)) if path is not None}
+    if files and isinstance(settings.get("data", {}), dict):  # what is none is refused with all other settings
+        settings["data"] = {**settings.get("data", {}), **files}
     wanted = resolve(run, preset, None, settings, task)
-    validation = None if valid_pairs is None else ListCorpus(valid_pairs)
+    resolved = settings_of(wanted)
+    training, validation = open_corpora(resolved, report) if pairs is None else (ListCorpus(pairs), None)
+    if valid_pairs is not None:
+        validation = ListCorpus(valid_pairs)
     with curve_at_the_end(run, report):
-        fit(run, ListCorpus(pairs), validation, wanted, report)
-    return load(run, settings_of(wanted).training.device)
+        fit(run, training, validation, wanted, report)
+    return load(run, resolved.training.device)
+
+
+def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target: Any, task: Any) -> None:
+    """Refuse what is no text before anything is made of it."""
+    from collections.abc import Iterator
+
+    from transduce.arguments import check_folder, check_pairs, shown
+    from transduce.errors import ArgumentError
+
+    check_folder(run, "run")
+    if (pairs is None) == (source is None):
+        given = "both were" if pairs is not None else "neither was"
+        raise ArgumentError(f"train takes pairs, or source and target files; {given} given")
+    if target is not None and source is None:
+        raise ArgumentError("target is a file, and goes with a file source; pairs have both sides in them")
+    for name, file in (("source", source), ("target", target)):
+        if file is not None and not isinstance(file, str | Path):
+            raise ArgumentError(f"{name} must be the name of a file, as str or Path, not {shown(file)}")
+    for name, some in (("pairs", pairs), ("valid_pairs", valid_pairs)):
+        if isinstance(some, Iterator):
+            raise ArgumentError(f"{name} are gone through more than once; give a list: list({name})")
+        if some is not None:
+            for _ in check_pairs(some, name):
+                pass
+    if task not in ("translate", "classify"):
+        raise ArgumentError(f"task must be translate or classify, not {shown(task)}")

@@ -14,6 +14,7 @@ import cyclopts
 import transduce
 from transduce.commands.average import average
 from transduce.commands.bench import bench
+from transduce.commands.completion import completion
 from transduce.commands.demo import demo
 from transduce.commands.doctor import doctor
 from transduce.commands.evaluate import evaluate
@@ -27,12 +28,13 @@ from transduce.commands.translate import score, translate
 from transduce.commands.watch import runs, watch
 from transduce.errors import Stopped, TransduceError, UserError
 from transduce.files import strict_json
-from transduce.report import SILENT
-from transduce.terminal import Terminal
+from transduce.report import SILENT, Table
+from transduce.terminal import Terminal, table_lines
+from transduce.usage import PLAIN, explain
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus),
+    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus, completion),
 )
 
 
@@ -44,7 +46,7 @@ def make_app() -> cyclopts.App:
         help_epilogue="Every command takes --debug: show where an unexpected error came from.\n\nExamples:\n"
         + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *PLOTS.values())),
         help_format="plaintext",
-        default_parameter=cyclopts.Parameter(negative=""),  # no --no-once, no --empty-run
+        default_parameter=PLAIN,
     )
     for place, function in enumerate(COMMANDS):
         app.command(function, name=function.__name__, sort_key=place, help_epilogue="")
@@ -77,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         run([word for word in words if word != "--debug"], terminal)
         return 0
     except cyclopts.CycloptsError as error:
-        return _complain(terminal, f"{error} See: transduce --help", 2, error)
+        return _complain(terminal, explain(error), 2, error)
     except Stopped as stopped:
         return _complain(terminal, str(stopped), 0 if _would_be_started_again() else 128 + stopped.signal, stopped)
     except TransduceError as error:
@@ -104,14 +106,18 @@ def main(arguments: list[str] | None = None) -> int:
 def run(words: list[str], terminal: Terminal) -> None:
     """Parse a command line, call its command and show the result."""
     words, settings = split_settings(words)
-    command, bound, ignored = make_app().parse_args(words, exit_on_error=False, print_error=False)
+    app = make_app()
+    command, bound, ignored = app.parse_args(words, exit_on_error=False, print_error=False)
     if "report" in ignored:
         bound.arguments["report"] = terminal if _rank() == 0 else SILENT
+    if "app" in ignored:
+        bound.arguments["app"] = app
     if "settings" in ignored:
         bound.arguments["settings"] = settings
     elif settings:
         name = next(f"{section}.{key}" for section, keys in settings.items() for key in keys)
-        raise UserError(f"--{name} is a setting of training; this command has its own flags, see --help")
+        page = " ".join(["transduce", *app.parse_commands(words)[0]])
+        raise UserError(f"--{name} is a setting of training, which {page} does not take; see: {page} --help")
     show(command(*bound.args, **bound.kwargs))
     sys.stdout.flush()
 
@@ -135,9 +141,11 @@ def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any
 
 
 def show(result: Any) -> None:
-    """Lines as they come, anything else as JSON."""
+    """Lines as they come, tables as text, anything else as JSON."""
+    at_terminal = sys.stdout.isatty()
+    if isinstance(result, Table):
+        result = table_lines(result, at_terminal)
     if isinstance(result, Iterator):
-        at_terminal = sys.stdout.isatty()
         for line in result:
             sys.stdout.write(line + "\n")
             if at_terminal:

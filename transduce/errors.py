@@ -3,6 +3,7 @@
     TransduceError            exit code 1
     ├── Stopped               a signal asked for the end; the work is saved; exit code 128 + signal
     └── UserError             exit code 2: what was given is wrong; the message says how to mend it
+        ├── ArgumentError     a value of the wrong type, from Python; a TypeError too
         ├── SettingsError     an unknown key, a wrong type, an impossible combination
         ├── DataError         a file that is missing, unpaired, empty, or not UTF-8
         └── ModelError        a folder that is no model, or a damaged one
@@ -32,6 +33,10 @@ class Stopped(TransduceError):
 
 class UserError(TransduceError):
     """The input was wrong, and the user can mend it."""
+
+
+class ArgumentError(UserError, TypeError):
+    """A function was called with a value of the wrong type, or under an unknown name."""
 
 
 class SettingsError(UserError):

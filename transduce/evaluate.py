@@ -17,10 +17,11 @@ from transduce.errors import DataError, SettingsError
 
 @dataclass(frozen=True)
 class Scored:
-    """A score with the recipe that gave it."""
+    """A score with the recipe that gave it, and by bootstrap resampling where it lies with 95 % confidence."""
 
     score: float
     signature: str
+    interval: tuple[float, float] | None = None
 
 
 def metrics(tokenize: str = "13a", lowercase: bool = False) -> dict[str, Any]:
@@ -35,10 +36,16 @@ def metrics(tokenize: str = "13a", lowercase: bool = False) -> dict[str, Any]:
 
 
 def evaluate(
-    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    samples: int | None = None,
 ) -> dict[str, Scored]:
-    """BLEU, chrF and TER of a whole test set."""
-    return _score(metrics(tokenize, lowercase), hypotheses, references)
+    """BLEU, chrF and TER of a whole test set; with `samples`, also their intervals by so many resamplings."""
+    if samples is not None:
+        _check_samples(samples)
+    return _score(metrics(tokenize, lowercase), hypotheses, references, samples or 1)
 
 
 def as_papers_do(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Scored]:
@@ -47,12 +54,16 @@ def as_papers_do(hypotheses: Sequence[str], references: Sequence[str]) -> dict[s
     return _score(three, hypotheses, references)
 
 
-def _score(by: dict[str, Any], hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Scored]:
+def _score(
+    by: dict[str, Any], hypotheses: Sequence[str], references: Sequence[str], samples: int = 1
+) -> dict[str, Scored]:
     _check(hypotheses, references)
     result = {}
     for name, metric in by.items():
-        score = metric.corpus_score(list(hypotheses), [list(references)]).score
-        result[name] = Scored(round(score, 4), str(metric.get_signature()))
+        found = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=samples)
+        around, half = float(found._mean), float(found._ci)  # sacreBLEU itself shows them in text only
+        interval = (round(around - half, 4), round(around + half, 4)) if samples > 1 else None
+        result[name] = Scored(round(found.score, 4), str(metric.get_signature()), interval)
     return result
 
 
@@ -116,8 +127,7 @@ def compare(
     """Paired bootstrap resampling: each score of both, and the probability p of the difference by chance."""
     _check(ours, references)
     _check(theirs, references)
-    if samples < 1:
-        raise SettingsError(f"samples={samples} must be at least 1")
+    _check_samples(samples)
     systems = [("theirs", list(theirs)), ("ours", list(ours))]
     test = PairedTest(systems, metrics(tokenize, lowercase), [list(references)], test_type="bs", n_samples=samples)
     _, scores = test()
@@ -128,6 +138,11 @@ def compare(
         p = 1.0 if same else round(system.p_value, 4)
         result[name] = {"ours": round(system.score, 4), "theirs": round(baseline.score, 4), "p": p}
     return result
+
+
+def _check_samples(samples: int) -> None:
+    if samples < 1:
+        raise SettingsError(f"samples={samples} must be at least 1")
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
+from transduce.arguments import check_folder, check_pairs, check_text, check_texts, shown
 from transduce.decoding.batches import Engine
-from transduce.decoding.translator import Translator
+from transduce.decoding.translator import SCORED, Translator
 from transduce.decoding.trust import read_trust
+from transduce.decoding.wishes import Wishes
 from transduce.engine.auto import make_engine
-from transduce.errors import ModelError
+from transduce.errors import ArgumentError, ModelError, did_you_mean
 from transduce.inspect.trace import trace
 from transduce.models.ensemble import Ensemble
 from transduce.models.kinds import kind_of
@@ -19,8 +22,10 @@ from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
 
 if TYPE_CHECKING:
+    from transduce.decoding.results import TargetScore, Translation
     from transduce.inspect.trace import Trace
     from transduce.models.seq2seq import Seq2Seq
+    from transduce.report import Progress
     from transduce.text.tokenizers import Tokenizers
 
 
@@ -39,6 +44,10 @@ class Model(Translator):
         """From a model folder; `search` changes its search settings: load("runs/demo", beam=1).
 
         `together`: folders of other models with the same vocabulary, with which it writes as an ensemble."""
+        check_folder(path, "folder")
+        check_text(device, "device")
+        if weights is not None:
+            check_text(weights, "weights")
         device = prepare_device(device)
         model, tokenizers, settings = load(path, device, weights)
         if together:
@@ -57,8 +66,45 @@ class Model(Translator):
     def make_engine(self) -> Engine:
         return make_engine(self.model, self.search, self.device)
 
+    @overload
+    def translate(self, text: str, n_best: int = 1, **wishes: object) -> Translation: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, text: Iterable[str], n_best: int = 1, **wishes: object) -> list[Translation]: ...
+    def translate(
+        self, text: str | Iterable[str], n_best: int = 1, **wishes: object
+    ) -> Translation | list[Translation]:
+        """The translation of a text, or of each in a list; `wishes` are those of decoding/wishes.py."""
+        known = [field.name for field in dataclasses.fields(Wishes)]
+        for name in wishes:
+            if name not in known:
+                there = ", ".join(known)
+                raise ArgumentError(f"translate has no {name}{did_you_mean(name, known)}; there are: {there}")
+        if not isinstance(n_best, int):
+            raise ArgumentError(f"n_best must be a whole number, not {shown(n_best)}")
+        if isinstance(text, str):
+            return super().translate(text, n_best, **wishes)
+        return super().translate(check_texts(text, "text"), n_best, **wishes)
+
+    def stream(
+        self,
+        lines: Iterable[str],
+        wishes: Wishes | None = None,
+        chunk: int | None = None,
+        progress: Progress | None = None,
+        prefixes: Iterable[str] = (),
+    ) -> Iterator[Translation]:
+        """One translation for each line, in order, as they are ready; see Translator.stream."""
+        return super().stream(check_texts(lines, "lines"), wishes, chunk, progress, prefixes)
+
+    def score(self, pairs: Iterable[tuple[str, str]], chunk: int = SCORED) -> Iterator[TargetScore]:
+        """The log-probability of each target given its source, in order."""
+        return super().score(check_pairs(pairs, "pairs"), chunk)
+
     def trace(self, text: str, target: str | None = None) -> Trace:
         """Every attention weight for `text` and its translation (or `target`, if given), as named arrays."""
+        check_text(text, "text")
+        if target is not None:
+            check_text(target, "target")
         return trace(self, text, target)
 
 

@@ -1,9 +1,20 @@
-"""What long work says about itself. Silent here; `terminal.py` makes it visible."""
+"""What long work says about itself, and the form of an answer. Silent here; `terminal.py` makes it visible."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """An answer for people: rows under their heads, with lines above and below."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    above: Sequence[str] = ()
+    below: Sequence[str] = ()
 
 
 class Progress:

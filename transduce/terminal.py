@@ -1,7 +1,9 @@
-"""A Report that people see: bars on a terminal, a plain line now and then elsewhere. All of it on stderr."""
+"""A Report that people see, on stderr: bars on a terminal, lines now and then elsewhere. And answers as tables."""
 
 from __future__ import annotations
 
+import io
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +14,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from transduce.report import Progress, Report
+from transduce.report import Progress, Report, Table
 
 EVERY = 15.0  # seconds between lines when nobody watches a terminal
 
@@ -67,6 +70,22 @@ class Terminal(Report):
             return
         with Live(console=self.console, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
             yield lambda lines: live.update(Text("\n".join(lines)), refresh=True)
+
+
+def table_lines(table: Table, at_terminal: bool) -> Iterator[str]:
+    """A table as text; elsewhere than on a terminal neither bold nor cut to a width."""
+    width = shutil.get_terminal_size().columns if at_terminal else 10_000
+    console = Console(file=io.StringIO(), force_terminal=at_terminal, width=width, highlight=False)
+    drawn = RichTable(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for number, head in enumerate(table.heads):
+        drawn.add_column(Text(head), justify="right" if number else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    with console.capture() as captured:
+        console.print(drawn)
+    yield from table.above
+    yield from (line.rstrip() for line in captured.get().splitlines())
+    yield from table.below
 
 
 class _Bar(Progress):

@@ -6,6 +6,8 @@ that need torch or numpy are imported inside the functions, so that `transduce -
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +15,12 @@ from cyclopts import Parameter
 
 from transduce.errors import SettingsError
 from transduce.report import Report
+from transduce.settings.entries import Entry, entries
 from transduce.settings.sections import Overrides
 
 Hidden = Annotated[Report, Parameter(parse=False)]  # handed in by cli.py, not a flag
 Flags = Annotated[Overrides | None, Parameter(parse=False)]  # --section.key flags, which cli.py takes out beforehand
+SearchFlags = Annotated[Flags, "search"]  # of them, those of one section: what a trained model takes
 Output = Annotated[Path | None, Parameter(alias="-o")]
 
 
@@ -30,6 +34,13 @@ def note_unfinished(model: Path, report: Report) -> None:
     if run.has_started and not any(record["kind"] == "finished" for record in records):
         step = step_of(run.checkpoints()[-1])
         report.say(f"{model} is not trained to its end (step {step:,}): what it knows is not final")
+
+
+def settings_of(command: Callable[..., Any] | None) -> list[Entry]:
+    """The settings that a command takes as flags."""
+    kind = None if command is None else typing.get_type_hints(command, include_extras=True).get("settings")
+    begin = "" if kind == Flags else "search." if kind == SearchFlags else None
+    return [] if begin is None else [entry for entry in entries() if entry.name.startswith(begin)]
 
 
 def search_settings(flags: Overrides | None, **short: object) -> dict[str, Any]:

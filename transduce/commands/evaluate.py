@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.commands import Flags, Hidden, search_settings
+from transduce.commands import Hidden, SearchFlags, search_settings
 from transduce.errors import DataError
 from transduce.files.run_folder import ModelFolder
-from transduce.report import SILENT, Report
+from transduce.report import SILENT, Report, Table
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.task import task_of
@@ -32,12 +32,15 @@ def evaluate(
     samples: int = 1000,
     device: str = "auto",
     weights: str | None = None,
-    settings: Flags = None,
+    json: bool = False,
+    settings: SearchFlags = None,
     report: Hidden = SILENT,
-) -> dict[str, Any]:
-    """Score a model: BLEU, chrF and TER of translations, with signatures; accuracy and macro-F1 of labels. JSON.
+) -> dict[str, Any] | Table:
+    """Score a model: BLEU, chrF and TER of translations, with signatures; accuracy and macro-F1 of labels.
 
     Example: transduce evaluate runs/mine --source test.de --reference test.en
+
+    Prints a table, to a pipe also; for programs there is --json.
 
     Parameters
     ----------
@@ -56,11 +59,13 @@ def evaluate(
     tokenize
         sacreBLEU tokenizer, such as 13a or zh. The model's setting if not given.
     samples
-        Bootstrap samples.
+        Bootstrap samples, for confidence intervals and for the test.
     device
         auto, cpu, cuda or mps.
     weights
         best, last or averaged instead of the ones that training chose.
+    json
+        JSON instead of a table.
     """
     from transduce import evaluate as scores
     from transduce.data.corpus import open_corpus
@@ -97,7 +102,8 @@ def evaluate(
     )
     if "against" in result:
         result["against"] = {"other": str(against), **result["against"]}
-    return {"model": str(model), "source": source, "reference": reference, "lines": len(pairs), **result}
+    result = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs), **result}
+    return result if json else _table(result)
 
 
 def _name_unknown_labels(references: list[str], model: Model, report: Report) -> None:
@@ -124,10 +130,61 @@ def _scores_of_text(
 ) -> dict[str, Any]:
     from transduce import evaluate as scores
 
-    scored = scores.evaluate(ours, references, tokenize, lowercase)
+    scored = scores.evaluate(ours, references, tokenize, lowercase, samples)
     result: dict[str, Any] = {"scores": {name: asdict(one) for name, one in scored.items()}}
     result["exact_match"] = round(scores.exact_match(ours, references), 4)
     if theirs is not None:
         compared = scores.compare(ours, theirs, references, tokenize, samples, lowercase)
         result["against"] = {"samples": samples, **compared}
     return result
+
+
+def _table(result: dict[str, Any]) -> Table:
+    """The same for people: a row a score, the other model beside it, then the verdict and the signatures."""
+    against, scores = result.get("against"), result["scores"]
+    heads = ["", result["model"], *([against["other"], "difference", "p"] if against else [])]
+    rows = [_row(name, found, (against or {}).get(name)) for name, found in scores.items()]
+    if "exact_match" in result:
+        rows.append(["exact match", f"{result['exact_match']:.1%}"])
+    signatures = [f"{name}: {found['signature']}" for name, found in scores.items() if isinstance(found, dict)]
+    below = [*([_verdict(result["model"], against)] if against else []), *signatures]
+    if signatures:
+        below.append("(± is half of the 95 % interval by bootstrap resampling)")
+    return Table(heads, rows, [f"{result['lines']:,} lines of {result['source']}", ""], ["", *below] if below else [])
+
+
+def _row(name: str, found: Any, compared: dict[str, float] | None) -> list[str]:
+    """sacreBLEU's scores with their intervals; shares as they are."""
+    if not isinstance(found, dict):
+        shown = [f"{found:.1%}"]
+        other = (
+            [] if compared is None else [f"{compared['theirs']:.1%}", f"{compared['ours'] - compared['theirs']:+.1%}"]
+        )
+    else:
+        low, high = found["interval"] or (0.0, 0.0)
+        shown = [f"{found['score']:.1f}" + (f" ± {(high - low) / 2:.1f}" if found["interval"] else "")]
+        other = (
+            [] if compared is None else [f"{compared['theirs']:.1f}", f"{compared['ours'] - compared['theirs']:+.1f}"]
+        )
+    return [name.replace("_", "-"), *shown, *other, *([] if compared is None else [f"{compared['p']:.3f}"])]
+
+
+def _verdict(model: str, against: dict[str, Any]) -> str:
+    """Which of two is better and how sure that is, by the first score."""
+    name, one = next((name, one) for name, one in against.items() if isinstance(one, dict))
+    difference = one["ours"] - one["theirs"]
+    if not difference:
+        return f"{model} and {against['other']} have the same {name}"
+    better, amount = model if difference > 0 else against["other"], abs(difference)
+    if name == "BLEU":
+        by = f"{amount:.1f} {name}" if amount >= 0.05 else f"{amount:.2g} {name}"
+    else:
+        by = f"{100 * amount:.1f} points of {name}"
+    sure = (
+        "it is hardly chance"
+        if one["p"] < 0.01
+        else "it is probably not chance"
+        if one["p"] < 0.05
+        else "it may be chance"
+    )
+    return f"{better} is better by {by}; p = {one['p']:.3f}, so {sure}"

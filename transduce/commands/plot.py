@@ -240,8 +240,6 @@ def plot_lengths(
 
     path = _place(output, "lengths.png", force)
     check_name(path)
-    if not models:
-        raise SettingsError("name at least one model folder")
     if reference is not None and source is None:
         raise SettingsError("--reference is given without --source")
     loaded = {str(folder): _load(folder) for folder in models}  # all of them, before the first is put to work

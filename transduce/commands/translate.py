@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.commands import Flags, Hidden, Output, note_unfinished, search_settings
+from transduce.commands import Hidden, Output, SearchFlags, note_unfinished, search_settings
 from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -57,7 +57,7 @@ def translate(
     precision: str | None = None,
     device: str = "auto",
     weights: str | None = None,
-    settings: Flags = None,
+    settings: SearchFlags = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """Translate files, or standard input, line by line: as many lines out as in, in order.

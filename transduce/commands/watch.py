@@ -44,8 +44,9 @@ def watch(run: list[Path], *, every: float = 2.0, once: bool = False, report: Hi
 
     Example: transduce watch runs/mine
 
-    It reads the folder only, so that a run on another machine can be watched too. Where output is no terminal, or with
-    --once, it shows how things stand and ends; else it ends when no run is running.
+    It reads the folder only, so that a run on another machine can be watched too. Whether a run is alive is told by its
+    lock; on another machine by how long it has been silent. Where output is no terminal, or with --once, it shows how
+    things stand and ends; else it ends when no run is running.
 
     Parameters
     ----------

@@ -1,18 +1,29 @@
-"""One process a folder. The folder itself is locked: the system lets go however a process ends, and no file is left."""
+"""One process a folder. The folder itself is locked: the system lets go however a process ends, and no lock is left.
+
+What is left is the name of the machine: a lock is seen on the machine that has taken it, and perhaps nowhere else.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from transduce.errors import UserError
+from transduce.files.atomic import write_file
+from transduce.files.reading import SMALL, read_bytes
+from transduce.files.run_folder import RunFolder
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # on Linux: containers share it where they share locks
+TRIES, PAUSE = 20, 0.05  # seconds; who only looks (is_locked) holds a lock for less
 
 
 @contextlib.contextmanager
@@ -24,14 +35,68 @@ def locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
+        has_locks = _take(descriptor, folder)
+        if has_locks:
+            _sign(RunFolder(folder))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"another process is training in {folder}; wait until it ends, or choose another run folder"
-            ) from error
-        except OSError:
-            pass  # a file system without locks
-        yield
+            yield
+        finally:
+            if has_locks:
+                _sign(RunFolder(folder))  # a run that was new has its config by now
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> bool:
+    """Lock it for this process alone, or complain; False where the file system has no locks."""
+    for _ in range(TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(PAUSE)
+        except OSError:
+            return False
+    raise UserError(f"another process is training in {folder}; wait until it ends, or choose another run folder")
+
+
+def is_locked(folder: Path) -> bool | None:
+    """Whether a process works in the folder; None where nobody can tell: no locks, or last locked on another machine.
+
+    To look, a shared lock is taken and given back at once: others may look at the same time, and `locked` tries again.
+    """
+    if fcntl is None:
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        if read_bytes(RunFolder(folder).machine, SMALL) == _machine():
+            return False
+    return None
+
+
+def _sign(run: RunFolder) -> None:
+    """Leave the name of this machine; where that fails, those who look go by the clock.
+
+    Before a run has its config, nothing may lie in its folder, or the next command takes it for somebody else's."""
+    if run.config.exists() and not run.training.is_symlink():
+        with contextlib.suppress(OSError, UserError):
+            run.training.mkdir(exist_ok=True)
+            write_file(run.machine, _machine())
+
+
+def _machine() -> bytes:
+    """What locks are shared by: a running system."""
+    with contextlib.suppress(OSError):
+        return BOOT.read_bytes()
+    return f"{platform.node()}\n".encode()

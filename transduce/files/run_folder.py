@@ -5,6 +5,7 @@ weights/best.safetensors, last, averaged, averaged_best            other weights
 metrics.jsonl  curve.png  attention.html  tensorboard/             how it learned and what it looks at
 training/step-N/           a complete checkpoint
 training/weights/          weights of some steps, kept for averaging, with a manifest of their own
+training/machine           where it was trained last: there its lock tells whether it is under way
 training/session.json      when a session that torchrun may start again is to end
 data/                      tokenized text
 """
@@ -75,6 +76,10 @@ class RunFolder(ModelFolder):
     @property
     def kept(self) -> Path:
         return self.training / "weights"
+
+    @property
+    def machine(self) -> Path:
+        return self.training / "machine"
 
     @property
     def session(self) -> Path:

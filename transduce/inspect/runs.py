@@ -10,6 +10,7 @@ from pathlib import Path
 
 from transduce.errors import DataError, UserError
 from transduce.files import metrics
+from transduce.files.lock import is_locked
 from transduce.files.metrics import Record
 from transduce.files.run_folder import METRICS, RunFolder
 from transduce.settings import config_file
@@ -89,9 +90,14 @@ def read_run(folder: Path) -> Run:
 
 
 def _state(run: RunFolder, records: list[Record]) -> str:
-    """By its last words, and by how long ago they were said: runs speak at their own pace."""
+    """By its lock. Where that cannot tell, by how long ago it spoke last: runs speak at their own pace."""
+    is_alive = is_locked(run.path)
+    if is_alive:
+        return "running" if records else "preparing"
     if any(record["kind"] == "finished" for record in records):
         return "finished"
+    if is_alive is False:
+        return "stopped"
     if not records:
         newest = max(path.stat().st_mtime for path in (run.path, run.data) if path.exists())
         return "preparing" if time.time() - newest < PREPARING else "stopped"
@@ -140,7 +146,7 @@ def details(run: Run) -> Iterator[str]:
     if run.seconds_left is not None:
         end = time.strftime("%a %H:%M", time.localtime(time.time() + run.seconds_left))
         left = f", about {run.seconds_left / 60:.1f} minutes left, until {end}"
-    yield f"{run.folder}  {run.state}"
+    yield f"{run.folder}  {run.state}" + (f" at step {run.step:,}" if run.state == "stopped" else "")
     if not run.train and not run.valid:
         return
     limit = f" of {run.limits.steps:,}" if run.limits and run.limits.steps else ""
