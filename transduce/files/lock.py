@@ -17,10 +17,14 @@ except ImportError:  # Windows
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Within, no other process may lock this folder; it is made if it is not there."""
+    """Within, no other process may lock this folder; it is made if it is not there, and removed if it stays empty."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
-        yield
+        try:
+            yield
+        finally:
+            _remove_empty(made)
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -34,4 +38,12 @@ def locked(folder: Path) -> Iterator[None]:
             pass  # a file system without locks
         yield
     finally:
+        _remove_empty(made)
         os.close(descriptor)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """From the inside outwards, as far as nothing lies in them."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
