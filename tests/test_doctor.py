@@ -12,7 +12,9 @@ from conftest import bundled_pairs
 
 from transduce import cli
 from transduce.data import doctor
+from transduce.data.corpus import TwoFiles
 from transduce.data.doctor import FAULTS, examine
+from transduce.data.open import open_corpus
 
 
 def write(folder: Path, name: str, lines: list[str | bytes]) -> str:
@@ -34,6 +36,7 @@ PLANTED: dict[str, tuple[str | bytes, str | bytes]] = {
     "not UTF-8": (b"gr\xfc\xdfe aus k\xf6ln", "greetings from cologne"),
     "encoding damage": ("er ist mÃ¼de", "he is tired"),
     "control characters": ("ein\x07 hund", "a dog"),
+    "entities": ("er sagt &quot;ja&quot;", "he says &quot;yes&quot;"),
     "markup": ("<b>ein hund</b> schläft", "a dog is sleeping"),
     "numbers differ": ("er ist 1989 geboren", "he was born in 1998"),
     "too long": ("wort " * 250, "word " * 250),
@@ -56,14 +59,16 @@ def test_twelve_planted_faults_are_found(clean_text: tuple[list[str], list[str]]
         write(tmp_path, "dev.de", [source[7], "etwas neues"]),
         write(tmp_path, "dev.en", [target[7], "something new"]),
     )
-    found = examine(write(tmp_path, "train.de", source), write(tmp_path, "train.en", target), [held])
+    found = examine(
+        TwoFiles(write(tmp_path, "train.de", source), write(tmp_path, "train.en", target)), [TwoFiles(*held)]
+    )
     assert {name: lines.tolist() for name, lines in found.faults.items() if len(lines)} == expected
     assert found.samples[151] == (source[3], target[3])
     assert found.lines == (200, 200)
 
 
 def test_good_text_has_no_fault(clean_text: tuple[list[str], list[str]], tmp_path: Path) -> None:
-    found = examine(write(tmp_path, "a.de", clean_text[0]), write(tmp_path, "a.en", clean_text[1]))
+    found = examine(TwoFiles(write(tmp_path, "a.de", clean_text[0]), write(tmp_path, "a.en", clean_text[1])))
     assert not any(len(lines) for lines in found.faults.values())
     assert found.scripts == ("Latin", "Latin")
 
@@ -74,7 +79,7 @@ def test_sides_that_slipped_are_found(tmp_path: Path) -> None:
     source, target = [source for source, _ in pairs], [target for _, target in pairs]
     del target[200]
     target.insert(420, "made up")
-    found = examine(write(tmp_path, "a.de", source), write(tmp_path, "a.en", target)).faults["misaligned"]
+    found = examine(TwoFiles(write(tmp_path, "a.de", source), write(tmp_path, "a.en", target))).faults["misaligned"]
     between = set(range(201, 421))
     assert len(between & set(found.tolist())) > 150
     assert len(set(found.tolist()) - between) < 60
@@ -111,7 +116,7 @@ def test_the_command_reports_cleans_and_draws(
     out = capsys.readouterr().out
     assert "empty: 1 of 200 pairs" in out
     assert r"er\x07 ist" in out  # what cannot be seen is shown
-    assert "training: about" in out
+    assert "target tokens, about" in out
     assert "target tokens a second by a short try" in out
     assert cli.main(["doctor", "--source", left, "--target", right, "--model.layers", "0"]) == 2
     assert "model.layers=0 must be at least 1" in capsys.readouterr().err.replace("\n", " ")
@@ -128,7 +133,7 @@ def test_the_command_reports_cleans_and_draws(
 def test_held_out_words_are_counted(tmp_path: Path) -> None:
     train = write(tmp_path, "a.de", ["ein hund", "eine katze"]), write(tmp_path, "a.en", ["a dog", "a cat"])
     dev = write(tmp_path, "b.de", ["ein pferd"]), write(tmp_path, "b.en", ["a dog"])
-    found = examine(*train, [dev])
+    found = examine(TwoFiles(*train), [TwoFiles(*dev)])
     assert found.coverage == {dev[0]: 0.5, dev[1]: 1.0}
 
 
@@ -170,7 +175,7 @@ def test_one_file_with_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[
     pairs = bundled_pairs(30, seed=3)
     tab = write(tmp_path, "a.tsv", ["\t".join(pair) for pair in pairs])
     records = [json.dumps({"source": source.replace(" ", "\n", 1), "target": target}) for source, target in pairs]
-    found = [examine(path, None) for path in (tab, write(tmp_path, "a.jsonl", records))]
+    found = [examine(open_corpus(path, None)) for path in (tab, write(tmp_path, "a.jsonl", records))]
     assert found[0].lines == found[1].lines == (30, 30)
     assert np.array_equal(found[0].lengths, found[1].lengths)
     assert cli.main(["doctor", "--source", tab, "--preset", "tiny", "--clean", str(tmp_path / "clean")]) == 0

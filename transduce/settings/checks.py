@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from transduce.errors import SettingsError
 from transduce.settings.entries import entries, flat
-from transduce.settings.sections import ModelSettings, SearchSettings, Settings
+from transduce.settings.sections import ModelSettings, SearchSettings, Settings, listed
 from transduce.settings.task import task_of
 
 
@@ -61,6 +61,15 @@ def _impossible_text(settings: Settings) -> Iterator[str]:
         yield f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}"
     if not 0 < t.coverage <= 1:
         yield f"text.coverage={t.coverage} must be above 0 and at most 1"
+    for key, example in (("columns", "1,3"), ("languages", "de,en")):
+        chosen = getattr(d, key)
+        if chosen is not None and len(chosen) != 2:
+            yield f"data.{key}={','.join(chosen)} must be two, source and target, such as {example}"
+    if d.weight is not None and len(d.weight) != len(listed(d.source)):
+        yield (
+            f"data.weight={','.join(map(str, d.weight))} must have as many numbers as data.source has files, "
+            f"{len(listed(d.source))}"
+        )
     if d.max_tokens > settings.model.max_positions:
         yield f"data.max_tokens={d.max_tokens} must not exceed model.max_positions={settings.model.max_positions}"
 

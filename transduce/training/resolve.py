@@ -17,6 +17,7 @@ from transduce.settings.task import TASKS, Task, task_of
 
 # When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
 MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
+MAY_CHANGE |= {"data.columns", "data.languages"}
 MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
 
 
@@ -83,6 +84,8 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
 
 def _written(value: Any) -> str:
     """As a flag has it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from transduce.data.batches import Batches
-from transduce.data.corpus import Corpus
+from transduce.data.corpus import Corpus, line_name
 from transduce.decoding.aligner import find_aligner
 from transduce.errors import UserError
 from transduce.files import strict_json
@@ -90,10 +92,15 @@ class Setup:
             self.device,
             self.processes.is_main,
             self.report,
-            batches.store.lines,
+            self._line_names,
             empty,
         )
         return Trainer(updater, batches, validator, keeper, journal, self.report, deadline)
+
+    def _line_names(self, places: np.ndarray) -> Sequence[str | int]:
+        """Numbers of lines; where there are several files, with their names."""
+        lines, stretches = np.unique(self.text.training.lines(places)).tolist(), self.text.stretches
+        return [line_name(stretches, line) for line in lines] if len(stretches) > 1 else lines
 
     def _batches(self, batch: BatchSettings) -> Batches:
         share = (self.processes.rank, self.processes.count)
