@@ -143,7 +143,7 @@ def _count_words(corpus: Corpus) -> tuple[Counter[str], Counter[str]]:
 
 
 def _note(corpus: Corpus, asked: Iterable[set[str]] = ()) -> tuple[Noted, list[set[str]], list[tuple[int, int]]]:
-    """Also which of the words that are `asked` for, a set a side, are there; and the lines of each part on both sides."""
+    """Also which of the words `asked` for, a set a side, are there; and the lines of both sides, part by part."""
     flags, lengths, scripts, pairs, sources = array("H"), array("i"), array("B"), array("q"), array("q")
     asked = list(asked)
     known: list[set[str]] = [set() for _ in asked]

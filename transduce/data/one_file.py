@@ -41,6 +41,7 @@ class OneFile(ABC):
         """The sides of a line; a ValueError says what is wrong with it."""
 
 
+@dataclass(frozen=True)  # again, for its own check
 class TabFile(OneFile):
     """Columns with a tab between them, counted from 1; the first two, if none are chosen."""
 

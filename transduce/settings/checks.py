@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from transduce.errors import SettingsError
-from transduce.settings.entries import entries, flat
+from transduce.settings.entries import entries, flat, written
 from transduce.settings.sections import ModelSettings, SearchSettings, Settings, listed
 from transduce.settings.task import task_of
 
@@ -14,7 +14,8 @@ def check(settings: Settings) -> None:
     """Raise one SettingsError that names every impossible value or combination."""
     values = flat(settings)
     wrong = [
-        f"{entry.name}={values[entry.name]} must be {' and '.join(f'{words} {n}' for words, n in entry.limits.items())}"
+        f"{entry.name}={written(values[entry.name])} must be "
+        + " and ".join(f"{words} {n}" for words, n in entry.limits.items())
         for entry in entries()
         if not entry.is_within(values[entry.name])
     ]
@@ -64,10 +65,10 @@ def _impossible_text(settings: Settings) -> Iterator[str]:
     for key, example in (("columns", "1,3"), ("languages", "de,en")):
         chosen = getattr(d, key)
         if chosen is not None and len(chosen) != 2:
-            yield f"data.{key}={','.join(chosen)} must be two, source and target, such as {example}"
+            yield f"data.{key}={written(chosen)} must be two, source and target, such as {example}"
     if d.weight is not None and len(d.weight) != len(listed(d.source)):
         yield (
-            f"data.weight={','.join(map(str, d.weight))} must have as many numbers as data.source has files, "
+            f"data.weight={written(d.weight)} must have as many numbers as data.source has files, "
             f"{len(listed(d.source))}"
         )
     if d.max_tokens > settings.model.max_positions:

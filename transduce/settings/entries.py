@@ -114,6 +114,13 @@ def _mismatch(entry: Entry, options: tuple[Any, ...], value: Any) -> str:
     return f"{entry.name}={shown} must be {' or '.join(describe_type(option) for option in options)}"
 
 
+def written(value: Any) -> str:
+    """A value as a flag has it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def shortened(value: Any) -> str:
     """A value in a message, however long it is."""
     text = str(value)
