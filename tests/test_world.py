@@ -437,3 +437,17 @@ def test_two_files_of_other_formats_are_read_as_they_are(tmp_path: Path) -> None
     """A .tsv beside a target is text, as ever."""
     tab, text = write(tmp_path / "a.tsv", ["a\tb"]), write(tmp_path / "a.en", ["c"])
     assert isinstance(open_files((tab,), (text,)), TwoFiles)
+
+
+def test_skipped_lines_are_named_by_their_file() -> None:
+    from types import SimpleNamespace
+
+    from transduce.training.setup import Setup
+
+    store = SimpleNamespace(lines=lambda places: places + 1)
+    for stretches, expected in (
+        ([Stretch("a", 3)], [2, 3]),
+        ([Stretch("a", 2), Stretch("b", 3)], ["a, line 2", "b, line 1"]),
+    ):
+        setup = SimpleNamespace(text=SimpleNamespace(training=store, stretches=stretches))
+        assert Setup._line_names(setup, np.array([2, 1, 1])) == expected  # type: ignore[arg-type]

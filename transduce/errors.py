@@ -4,7 +4,7 @@
     ├── Stopped               a signal asked for the end; the work is saved; exit code 128 + signal
     └── UserError             exit code 2: what was given is wrong; the message says how to mend it
         ├── SettingsError     an unknown key, a wrong type, an impossible combination
-        ├── DataError         a file that is missing, unpaired, empty, or not UTF-8
+        ├── DataError         a file that is missing, unpaired, empty, damaged, or not UTF-8
         └── ModelError        a folder that is no model, or a damaged one
 
 A message names the thing, the value and the way out, in one sentence.

@@ -58,8 +58,8 @@ def doctor(
     Parameters
     ----------
     source
-        Text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides; each also packed as .gz, .xz or
-        .zst. Several texts: the flag again for each.
+        Text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides. Text may be packed as .gz, .xz
+        or .zst. Several texts: the flag again for each.
     target
         Its translation, line by line; the flag again for each --source, in the same order.
     weight

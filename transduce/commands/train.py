@@ -44,8 +44,8 @@ def train(
     run
         Folder of the run; made if it is new, continued if it exists.
     source
-        Training text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides; each also packed as
-        .gz, .xz or .zst. Several texts: the flag again for each.
+        Training text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides. Text may be packed
+        as .gz, .xz or .zst. Several texts: the flag again for each.
     target
         Its translation, line by line; the flag again for each --source, in the same order.
     weight
