@@ -120,7 +120,7 @@ def main() -> None:
 def _store_speed(here: Path) -> int:
     """Of the store alone, which is what spm_encode does and more: filters, lengths, an index."""
     from transduce.data.build import Part, build_stores
-    from transduce.data.corpus import open_corpus
+    from transduce.data.open import open_corpus
     from transduce.data.tokenize import Job
     from transduce.settings import config_file
     from transduce.text.tokenizers import Tokenizers

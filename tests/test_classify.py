@@ -14,8 +14,8 @@ import transduce
 from transduce import evaluate
 from transduce.cli import main
 from transduce.data import survey
-from transduce.data.corpus import open_corpus
 from transduce.data.layout import lay_out
+from transduce.data.open import open_corpus
 from transduce.errors import DataError, SettingsError
 from transduce.models import classifier
 from transduce.settings.compose import compose

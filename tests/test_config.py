@@ -62,7 +62,7 @@ COMPLAINTS = [
     ({"model": {"eps": "inf"}}, "model.eps=inf must be a number"),
     ({"model": {"d_k": "x"}}, "model.d_k=x must be a whole number or none"),
     ({"text": {"joint": "maybe"}}, "text.joint=maybe must be true or false"),
-    ({"data": {"source": 3}}, "data.source=3 must be text or none"),
+    ({"data": {"source": 3}}, "data.source=3 must be text or a list of texts or none"),
     ({"model": {"norm": "befor"}}, "model.norm=befor must be one of after, before, did you mean before"),
     ({"model": {"d_model": 10, "heads": 4}}, "model.d_model=10 must be a multiple of model.heads=4"),
     ({"model": {"d_model": 9, "heads": 3}}, "model.d_model=9 must be even for sin/cos positions"),

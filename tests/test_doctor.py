@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import bundled_pairs
+from conftest import bundled_pairs, quick_settings
 
 from transduce import cli
 from transduce.data import doctor
+from transduce.data.corpus import ListCorpus, TwoFiles
 from transduce.data.doctor import FAULTS, examine
+from transduce.data.open import open_corpus
+from transduce.data.store import Store
+from transduce.training.setup import fit
 
 
 def write(folder: Path, name: str, lines: list[str | bytes]) -> str:
@@ -34,6 +39,7 @@ PLANTED: dict[str, tuple[str | bytes, str | bytes]] = {
     "not UTF-8": (b"gr\xfc\xdfe aus k\xf6ln", "greetings from cologne"),
     "encoding damage": ("er ist mÃ¼de", "he is tired"),
     "control characters": ("ein\x07 hund", "a dog"),
+    "entities": ("er sagt &quot;ja&quot;", "he says &quot;yes&quot;"),
     "markup": ("<b>ein hund</b> schläft", "a dog is sleeping"),
     "numbers differ": ("er ist 1989 geboren", "he was born in 1998"),
     "too long": ("wort " * 250, "word " * 250),
@@ -56,14 +62,16 @@ def test_twelve_planted_faults_are_found(clean_text: tuple[list[str], list[str]]
         write(tmp_path, "dev.de", [source[7], "etwas neues"]),
         write(tmp_path, "dev.en", [target[7], "something new"]),
     )
-    found = examine(write(tmp_path, "train.de", source), write(tmp_path, "train.en", target), [held])
+    found = examine(
+        TwoFiles(write(tmp_path, "train.de", source), write(tmp_path, "train.en", target)), [TwoFiles(*held)]
+    )
     assert {name: lines.tolist() for name, lines in found.faults.items() if len(lines)} == expected
     assert found.samples[151] == (source[3], target[3])
     assert found.lines == (200, 200)
 
 
 def test_good_text_has_no_fault(clean_text: tuple[list[str], list[str]], tmp_path: Path) -> None:
-    found = examine(write(tmp_path, "a.de", clean_text[0]), write(tmp_path, "a.en", clean_text[1]))
+    found = examine(TwoFiles(write(tmp_path, "a.de", clean_text[0]), write(tmp_path, "a.en", clean_text[1])))
     assert not any(len(lines) for lines in found.faults.values())
     assert found.scripts == ("Latin", "Latin")
 
@@ -74,7 +82,7 @@ def test_sides_that_slipped_are_found(tmp_path: Path) -> None:
     source, target = [source for source, _ in pairs], [target for _, target in pairs]
     del target[200]
     target.insert(420, "made up")
-    found = examine(write(tmp_path, "a.de", source), write(tmp_path, "a.en", target)).faults["misaligned"]
+    found = examine(TwoFiles(write(tmp_path, "a.de", source), write(tmp_path, "a.en", target))).faults["misaligned"]
     between = set(range(201, 421))
     assert len(between & set(found.tolist())) > 150
     assert len(set(found.tolist()) - between) < 60
@@ -111,7 +119,7 @@ def test_the_command_reports_cleans_and_draws(
     out = capsys.readouterr().out
     assert "empty: 1 of 200 pairs" in out
     assert r"er\x07 ist" in out  # what cannot be seen is shown
-    assert "training: about" in out
+    assert "target tokens, about" in out
     assert "target tokens a second by a short try" in out
     assert cli.main(["doctor", "--source", left, "--target", right, "--model.layers", "0"]) == 2
     assert "model.layers=0 must be at least 1" in capsys.readouterr().err.replace("\n", " ")
@@ -128,7 +136,7 @@ def test_the_command_reports_cleans_and_draws(
 def test_held_out_words_are_counted(tmp_path: Path) -> None:
     train = write(tmp_path, "a.de", ["ein hund", "eine katze"]), write(tmp_path, "a.en", ["a dog", "a cat"])
     dev = write(tmp_path, "b.de", ["ein pferd"]), write(tmp_path, "b.en", ["a dog"])
-    found = examine(*train, [dev])
+    found = examine(TwoFiles(*train), [TwoFiles(*dev)])
     assert found.coverage == {dev[0]: 0.5, dev[1]: 1.0}
 
 
@@ -170,7 +178,7 @@ def test_one_file_with_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[
     pairs = bundled_pairs(30, seed=3)
     tab = write(tmp_path, "a.tsv", ["\t".join(pair) for pair in pairs])
     records = [json.dumps({"source": source.replace(" ", "\n", 1), "target": target}) for source, target in pairs]
-    found = [examine(path, None) for path in (tab, write(tmp_path, "a.jsonl", records))]
+    found = [examine(open_corpus(path, None)) for path in (tab, write(tmp_path, "a.jsonl", records))]
     assert found[0].lines == found[1].lines == (30, 30)
     assert np.array_equal(found[0].lengths, found[1].lengths)
     assert cli.main(["doctor", "--source", tab, "--preset", "tiny", "--clean", str(tmp_path / "clean")]) == 0
@@ -189,3 +197,129 @@ def test_packed_files_that_are_cut_short(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_nothing_is_noted_of_nothing() -> None:
     assert not len(doctor._unusual_ratio(np.zeros((0, 2))))
+
+
+# ---- what training would do, and what is advised
+
+
+def last_line(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], str]:
+    assert cli.main(["doctor", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return shlex.split(lines[-1]), "\n".join(lines)
+
+
+def test_advice_is_flags_that_train_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Followed, it leaves out what was found; a second look at what is advised advises nothing more."""
+    pairs = list(dict.fromkeys(bundled_pairs(400, seed=7)))
+    noisy = [*pairs, *pairs[:5], ("gleich hier", "gleich hier"), ("ja", "and so on " * 12)]
+    left, right = write(tmp_path, "a.de", [s for s, _ in noisy]), write(tmp_path, "a.en", [t for _, t in noisy])
+    text = ["--source", left, "--target", right]
+    words, out = last_line(capsys, *text, "--text.vocabulary", "400", "--preset", "tiny", "--data.hold_out", "0")
+    assert words[:7] == ["transduce", "train", "runs/mine", *text]
+    flags = dict(zip(words[7::2], words[8::2], strict=True))
+    assert flags.pop("--data.max_ratio").isdecimal()
+    expected = {"--data.drop_duplicates": "true", "--data.drop_identical": "true"}
+    assert flags == {"--preset": "tiny", "--text.vocabulary": "400", "--data.hold_out": "0", **expected}
+    assert "length ratio: 1 of" in out
+    assert last_line(capsys, *words[3:])[0] == words
+    run = tmp_path / "run"
+    small = ["--training.steps", "1", "--training.device", "cpu", "--training.bleu_lines", "0"]
+    assert cli.main(["train", str(run), *words[3:], *small]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 length ratio, 1 identical, 5 duplicate" in said
+
+
+@pytest.mark.parametrize("holds_out", [True, False])
+def test_tokens_are_those_of_training(holds_out: bool, tmp_path: Path) -> None:
+    """With what is set aside for validation, and without."""
+    from transduce.commands.cost import epoch_tokens, tokens_of_training
+
+    corpus = ListCorpus(bundled_pairs(700, seed=8))
+    valid = None if holds_out else ListCorpus(bundled_pairs(30, seed=9))
+    settings = quick_settings(training={"steps": 1})
+    fit(tmp_path / "run", corpus, valid, settings)
+    stores = [Store(folder) for folder in (tmp_path / "run/data").iterdir()]
+    counts = max((store.counts for store in stores), key=lambda counts: counts.kept)
+    lengths, used = tokens_of_training(corpus, not holds_out, settings)
+    assert used == settings
+    assert epoch_tokens(lengths, [700], used) == (counts.source_tokens, counts.target_tokens)
+
+
+def test_weights_count(tmp_path: Path) -> None:
+    from transduce.commands.cost import epoch_tokens
+    from transduce.data.count import Lengths
+
+    lengths = Lengths(np.array([1, 2, 4]), np.array([[1, 10], [2, 20], [3, 30]]))
+    settings = quick_settings(data={"source": ["a", "b"], "weight": [1, 5]})
+    assert epoch_tokens(lengths, [2, 2], settings) == (1 + 2 + 5 * 3, 10 + 20 + 5 * 30)
+
+
+def test_a_vocabulary_that_the_text_supports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = list(dict.fromkeys(bundled_pairs(200, seed=3)))
+    left, right = write(tmp_path, "a.de", [s for s, _ in pairs]), write(tmp_path, "a.en", [t for _, t in pairs])
+    words, out = last_line(capsys, "--source", left, "--target", right, "--text.vocabulary", "100000")
+    assert "this text supports a vocabulary of" in out
+    assert int(words[words.index("--text.vocabulary") + 1]) < 100_000
+    assert words.count("--text.vocabulary") == 1
+    many = write(tmp_path, "many", ["".join(map(chr, range(0x4E00, 0x4E80)))] * len(pairs))
+    assert cli.main(["doctor", "--source", many, "--target", right, "--text.vocabulary", "64"]) == 0
+    assert "training would stop here: text.vocabulary=64 is too small for the characters" in capsys.readouterr().out
+    assert cli.main(["doctor", "--source", left, "--target", right, "--text.vocabulary", "20"]) == 0
+    assert "text.vocabulary=20 is too small to be tried; set it to 32 or more" in capsys.readouterr().out
+
+
+def test_several_texts_are_examined_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines are named by their file; a copy needs no filters, and is what is advised to be trained on."""
+    pairs = list(dict.fromkeys(bundled_pairs(200, seed=3)))
+    tab = write(tmp_path, "a.tsv", ["\t".join(pair) for pair in pairs[:90]])
+    left = write(tmp_path, "b.de", [*(s for s, _ in pairs[90:]), "", "zuviel"])
+    right = write(tmp_path, "b.en", [*(t for _, t in pairs[90:]), "nothing"])
+    held = write(tmp_path, "dev.tsv", ["\t".join(pairs[2]), "neu\tnew"])
+    words = ["--source", tab, "--source", left, "--target", right, "--weight", "1", "--weight", "2", "--preset", "tiny"]
+    words += ["--text.vocabulary", "300", "--held-out", held]
+    found, out = last_line(capsys, *words)
+    assert f"source of 2 texts: {len(pairs) + 2:,} lines" in out
+    assert f"{tab}: 90 pairs" in out
+    assert "one side has 1 lines more than the other" in out
+    assert f"    {tab}, line 3: {pairs[2][0][:60]}" in out  # leak
+    assert f"    {left} and {right}, line {len(pairs) - 90 + 1}:   |||  nothing" in out
+    assert "no setting leaves out: leak; --clean FOLDER writes a copy without them" in out
+    assert found[3:] == [*words[:10], "--valid-source", held, *words[10:14]]
+    found, _ = last_line(capsys, *words, "--clean", str(tmp_path / "clean"))
+    copy = [str(tmp_path / f"clean/joined.{side}") for side in ("source", "target")]
+    assert found[3:] == ["--source", copy[0], "--target", copy[1], "--valid-source", held, *words[10:14]]
+    assert len((tmp_path / "clean/joined.source").read_text().splitlines()) == len(pairs) - 1
+    places = [line.split("\t")[0] for line in (tmp_path / "clean/dropped.tsv").read_text().splitlines()]
+    assert places == [f"{tab}, line 3", f"{left} and {right}, line {len(pairs) - 90 + 1}"]
+
+
+def test_characters_where_words_have_no_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = (
+        write(tmp_path, "a.zh", ["我喜欢狗", "他喜欢猫"] * 8),
+        write(tmp_path, "a.en", ["i like dogs", "he likes cats"] * 8),
+    )
+    dev = write(tmp_path, "b.zh", ["我喜欢鸟"]), write(tmp_path, "b.en", ["i like birds"])
+    assert examine(TwoFiles(*train), [TwoFiles(*dev)]).coverage == {dev[0]: 0.75, dev[1]: 2 / 3}
+    held = ["--held-out", dev[0], "--held-out", dev[1], "--preset", "tiny"]
+    assert cli.main(["doctor", "--source", train[0], "--target", train[1], *held]) == 0
+    out = capsys.readouterr().out
+    assert f"75.0% of the characters of {dev[0]}" in out
+    assert f"66.7% of the words of {dev[1]}" in out
+
+
+def test_entities() -> None:
+    for text, has in (
+        ("&quot;ja&quot;", True),
+        ("&#228;", True),
+        ("&#xE4;", True),
+        ("a&b; c", False),
+        ("?a=1&reg=2", False),
+    ):
+        assert doctor._has_entities(text) == has, text
+
+
+def test_the_encoding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "der müde hund schläft schön und träumt von grünen wiesen".encode("latin1")
+    left, right = write(tmp_path, "a.de", [text] * 5), write(tmp_path, "a.en", ["the tired dog"] * 5)
+    assert cli.main(["doctor", "--source", left, "--target", right, "--preset", "tiny"]) == 0
+    assert f"it may be CP1252; convert it: iconv -f CP1252 -t UTF-8 {left} > " in capsys.readouterr().out

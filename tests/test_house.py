@@ -41,8 +41,19 @@ ONE_DOOR = {
     "ftfy": ["data/doctor.py"],
     "sentencex": ["text/sentences.py"],
     "ctranslate2": ["engine/ctranslate2_model.py"],
+    "charset_normalizer": ["data/encoding.py"],
+    "pyarrow": ["data/parquet.py"],
+    "backports": ["data/packed.py"],
 }
-LIGHT = ("torch", "numpy", "sentencepiece", "matplotlib", "sacrebleu")  # what a quick question must not load
+LIGHT = (
+    "torch",
+    "numpy",
+    "sentencepiece",
+    "matplotlib",
+    "sacrebleu",
+    "pyarrow",
+    "charset_normalizer",
+)  # what a quick question must not load
 
 
 def imports(path: Path) -> list[str]:

@@ -5,7 +5,7 @@
     └── UserError             exit code 2: what was given is wrong; the message says how to mend it
         ├── ArgumentError     a value of the wrong type, from Python; a TypeError too
         ├── SettingsError     an unknown key, a wrong type, an impossible combination
-        ├── DataError         a file that is missing, unpaired, empty, or not UTF-8
+        ├── DataError         a file that is missing, unpaired, empty, damaged, or not UTF-8
         └── ModelError        a folder that is no model, or a damaged one
 
 A message names the thing, the value and the way out, in one sentence.

@@ -104,7 +104,8 @@ def _results(run: Path, task: str, wanted: Settings) -> list[dict[str, Any]]:
 def corpora(recipe: Recipe, data: Path) -> list[Corpus]:
     """Training, validation and test text."""
     from transduce.bundled.corpus import bundled
-    from transduce.data.corpus import Joined, ListCorpus, open_corpus
+    from transduce.data.corpus import Joined, ListCorpus
+    from transduce.data.open import open_corpus
 
     if not recipe.parts:
         made = bundled()

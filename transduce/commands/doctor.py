@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,10 @@ from transduce.files.output import check_output, write_output
 from transduce.report import SILENT
 from transduce.settings.compose import compose
 from transduce.settings.presets import find
-from transduce.settings.sections import BATCH_TOKENS, Settings
+from transduce.settings.sections import Settings
 
 if TYPE_CHECKING:
+    from transduce.data.corpus import Corpus
     from transduce.data.doctor import Diagnosis
 
 LISTED = 1000  # line numbers of each fault in the JSON
@@ -28,14 +28,16 @@ REMOVED = (
     *("empty", "identical", "not UTF-8", "encoding damage", "control characters", "too long"),
     *("other script", "length ratio", "duplicate", "leak", "misaligned"),
 )
-CHARACTERS_A_TOKEN = {"Chinese or Japanese": 1.4}
-USUAL_CHARACTERS_A_TOKEN = 4.2  # of a subword in an alphabet, the space counted
+TEXT = ("source", "target", "weight", "columns", "languages")  # settings that name the text
 
 
 def doctor(
     *,
-    source: str,
-    target: str | None = None,
+    source: list[str],
+    target: list[str] | None = None,
+    weight: list[int] | None = None,
+    columns: tuple[str, str] | None = None,
+    languages: tuple[str, str] | None = None,
     held_out: list[str] | None = None,
     preset: str = "small",
     clean: Path | None = None,
@@ -49,16 +51,25 @@ def doctor(
 
     Example: transduce doctor --source train.de --target train.en --held-out dev.de --held-out dev.en
 
+    The last line is the command that trains on it with the settings that are advised.
+
     The text is only read. With --clean a copy without the faulty pairs is written, with a list of what was left out.
 
     Parameters
     ----------
     source
-        Text, one sentence a line (.gz also), or a .tsv or .jsonl with both sides.
+        Text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides. Text may be packed as .gz, .xz
+        or .zst. Several texts: the flag again for each.
     target
-        Its translation, line by line.
+        Its translation, line by line; the flag again for each --source, in the same order.
+    weight
+        How often an epoch goes through a --source: a whole number for each, in the same order.
+    columns
+        Source and target, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+    languages
+        Source and target in a .tmx, such as --languages de en; not needed where it has two.
     held_out
-        Validation and test files, source and target in turn: their pairs must not be in the text.
+        Validation text and then test texts, source and target in turn: their pairs must not be in the text.
     preset
         Settings for the estimate of batches, memory and time; others can be given as flags, such as --model.layers 4.
     clean
@@ -70,39 +81,59 @@ def doctor(
     force
         Replace outputs that are there already.
     """
-    from transduce.data.doctor import FAULTS, SAMPLES, examine
+    from transduce.data.doctor import examine
+    from transduce.data.open import ignored_columns
+    from transduce.data.raw import side_names
+    from transduce.training.prepare import text_of
 
-    files = held_out or []
-    if len(files) % 2:
-        raise SettingsError(f"--held-out takes files in twos, source and target; {len(files)} were given")
-    chosen = compose(find(preset).settings, settings or {})
-    texts = [source, *([] if target is None else [target]), *files]
-    check_files(texts)
-    _check_outputs(texts, report_to, picture, [] if clean is None else _clean_files(source, target, clean), force)
-    report.say(f"reading {source}{'' if target is None else f' and {target}'}")
-    diagnosis = examine(source, target, list(zip(files[::2], files[1::2], strict=True)))
+    text: dict[str, Any] = {"source": source, "target": target, "weight": weight}
+    text |= {"columns": columns, "languages": languages}
+    given: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
+    given.setdefault("data", {}).update({key: value for key, value in text.items() if value is not None})
+    chosen = compose(find(preset).settings, given)
+    files = [*source, *(target or []), *(held_out or [])]
+    check_files(files)
+    corpus, others = text_of(chosen.data), _held_out(held_out or [], columns, languages)
+    copies = [] if clean is None else _clean_files(corpus, clean)
+    _check_outputs(files, report_to, picture, copies, force)
+    for remark in ignored_columns(corpus):
+        report.say(remark)
+    report.say(f"reading {corpus.name}")
+    diagnosis = examine(corpus, list(others.values()))
     if not len(diagnosis.lengths):
-        raise DataError(f"{' and '.join(texts[:2])} have no line in common: a side is empty")
-    yield from _facts(diagnosis, source, target)
+        raise DataError(f"{corpus.name} have no line in common: a side is empty")
+    yield from _facts(diagnosis, corpus)
     yield ""
-    for name, meaning in FAULTS.items():
-        lines = diagnosis.faults[name]
-        if len(lines):
-            yield f"{name}: {len(lines):,} of {len(diagnosis.lengths):,} pairs ({meaning})"
-            yield from (f"    line {line:,}: {_sample(diagnosis, int(line))}" for line in lines[:SAMPLES])
-    if not any(len(lines) for lines in diagnosis.faults.values()):
-        yield "no fault found"
+    yield from _faults(diagnosis, corpus)
     yield ""
-    yield from _cost(diagnosis, chosen)
     if clean is not None:
-        yield _write_clean(diagnosis, source, target, clean)
+        yield _write_clean(diagnosis, corpus, clean)
     if report_to is not None:
         report.say(f"wrote {_write_json(diagnosis, report_to)}")
     if picture is not None:
         from transduce.inspect.plots import line_lengths
 
-        names = tuple(Path(name).name for name in _sides(source, target))
+        names = tuple(Path(name).name for name in side_names(corpus))
         report.say(f"wrote {line_lengths(diagnosis.lengths, (names[0], names[1]), picture)}")
+    yield from _training(diagnosis, corpus, chosen, given, preset, next(iter(others), ()), copies)
+
+
+def _held_out(
+    files: list[str], columns: tuple[str, str] | None, languages: tuple[str, str] | None
+) -> dict[tuple[str, ...], Corpus]:
+    """Validation and test text by its files, which come in twos but for those that hold both sides."""
+    from transduce.data.open import holds_both_sides, open_corpus
+
+    found: dict[tuple[str, ...], Corpus] = {}
+    rest = list(files)
+    while rest:
+        first = rest.pop(0)
+        if not rest and not holds_both_sides(first):
+            raise SettingsError(f"--held-out takes files in twos, source and target; {len(files)} were given")
+        second = None if holds_both_sides(first) else rest.pop(0)
+        names = (first,) if second is None else (first, second)
+        found[names] = open_corpus(first, second, False, columns, languages)
+    return found
 
 
 def _check_outputs(
@@ -115,27 +146,91 @@ def _check_outputs(
             check_output(path, texts, force)
 
 
-def _sides(source: str, target: str | None) -> tuple[str, str]:
-    """What they are called."""
-    return (f"{source}, source", f"{source}, target") if target is None else (source, target)
+def _facts(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
+    from transduce.data.corpus import TwoFiles, parts_of, suspicious_line
+    from transduce.data.raw import line_lengths, side_names
 
-
-def _facts(diagnosis: Diagnosis, source: str, target: str | None) -> Iterator[str]:
-    for side, name in enumerate(_sides(source, target)):
+    parts = parts_of(corpus)
+    for side, name in enumerate(side_names(corpus)):
         lengths = diagnosis.lengths[:, side]
         yield (
             f"{name}: {diagnosis.lines[side]:,} lines, {diagnosis.characters[side]:,} characters, "
             f"{lengths.mean():.0f} a line (longest {lengths.max():,}), script {diagnosis.scripts[side]}"
         )
-    if diagnosis.lines[0] != diagnosis.lines[1] and target is not None:
-        from transduce.data.corpus import suspicious_line
-        from transduce.data.doctor import line_lengths
-
-        near = suspicious_line(line_lengths(source), line_lengths(target))
-        more = abs(diagnosis.lines[0] - diagnosis.lines[1])
-        yield f"one side has {more:,} lines more than the other; by their lengths they part near line {near:,}"
+    for part, (left, right) in zip(parts, diagnosis.sides, strict=True):
+        if len(parts) > 1:
+            yield f"{part.name}: {min(left, right):,} pairs"
+        if left != right and isinstance(part, TwoFiles):
+            near = suspicious_line(line_lengths(part.source), line_lengths(part.target))
+            more = abs(left - right)
+            yield f"one side has {more:,} lines more than the other; by their lengths they part near line {near:,}"
     for name, share in diagnosis.coverage.items():
-        yield f"{share:.1%} of the words of {name} are in the training text"
+        unit = "characters" if diagnosis.unspaced[name] else "words"
+        yield f"{share:.1%} of the {unit} of {name} are in the training text"
+
+
+def _faults(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
+    from transduce.data.corpus import line_name
+    from transduce.data.doctor import FAULTS, SAMPLES
+
+    stretches = diagnosis.stretches(corpus)
+    for name, meaning in FAULTS.items():
+        lines = diagnosis.faults[name].tolist()
+        if lines:
+            yield f"{name}: {len(lines):,} of {len(diagnosis.lengths):,} pairs ({meaning})"
+            yield from (f"    {line_name(stretches, n)}: {_sample(diagnosis, n)}" for n in lines[:SAMPLES])
+        if lines and name == "not UTF-8":
+            yield from (f"    {problem}" for problem in _problems_of_encoding(corpus))
+    if not any(len(lines) for lines in diagnosis.faults.values()):
+        yield "no fault found"
+
+
+def _problems_of_encoding(corpus: Corpus) -> Iterator[str]:
+    """What training would say, with the encoding that a file may be in."""
+    from transduce.data.corpus import TwoFiles, parts_of
+    from transduce.data.lines import read_lines
+
+    for part in parts_of(corpus):
+        for path in (part.source, part.target) if isinstance(part, TwoFiles) else (part.name,):
+            try:
+                for _ in read_lines(path):
+                    pass
+            except DataError as problem:
+                yield str(problem)
+
+
+def _training(
+    diagnosis: Diagnosis,
+    corpus: Corpus,
+    chosen: Settings,
+    given: dict[str, Any],
+    preset: str,
+    valid: tuple[str, ...],
+    copies: list[Path],
+) -> Iterator[str]:
+    """What it costs, and the command line. A cleaned copy needs nothing left out."""
+    from transduce.commands.advice import BY_SETTING, advised, train_line
+    from transduce.commands.cost import describe_cost, epoch_tokens, tokens_of_training
+
+    try:
+        lengths, supported = tokens_of_training(corpus, bool(valid), chosen)
+    except SettingsError as error:
+        yield f"training would stop here: {error}"
+        return
+    if supported != chosen:
+        yield f"this text supports a vocabulary of {supported.text.vocabulary:,}, not {chosen.text.vocabulary:,}"
+    tokens = epoch_tokens(lengths, [stretch.lines for stretch in diagnosis.stretches(corpus)], supported)
+    yield from describe_cost(tokens, len(lengths.lines), supported)
+    advice = advised(diagnosis, lengths, chosen, supported)
+    if copies:
+        data = {key: value for key, value in given["data"].items() if key not in TEXT}
+        given = {**given, "data": {**data, "source": str(copies[0]), "target": str(copies[1])}}
+        advice = {name: value for name, value in advice.items() if not name.startswith("data.")}
+    else:
+        left = [name for name in REMOVED if len(diagnosis.faults[name]) and name not in (*BY_SETTING, "length ratio")]
+        if left:
+            yield f"no setting leaves out: {', '.join(left)}; --clean FOLDER writes a copy without them"
+    yield train_line(given, preset, advice, valid)
 
 
 def _sample(diagnosis: Diagnosis, line: int) -> str:
@@ -144,70 +239,33 @@ def _sample(diagnosis: Diagnosis, line: int) -> str:
     return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides)
 
 
-def _cost(diagnosis: Diagnosis, settings: Settings) -> Iterator[str]:
-    """What training on it takes on this machine, roughly."""
-    m = settings.model
-    tokens = [
-        int(count / CHARACTERS_A_TOKEN.get(script, USUAL_CHARACTERS_A_TOKEN)) + lines
-        for count, script, lines in zip(diagnosis.characters, diagnosis.scripts, diagnosis.lines, strict=True)
-    ]
-    slots = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
-    batches = max(1, round(max(tokens) * 1.05 / slots))
-    weights, device, speed = _try_updates(settings)
-    memory = 16 * weights + slots * (4 * m.layers * (16 * m.d_model + 2 * m.d_ff) + 8 * settings.text.vocabulary)
-    yield (
-        f"training: about {tokens[0]:,} source and {tokens[1]:,} target tokens, {batches:,} batches of {slots:,} an "
-        f"epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB"
-    )
-    minutes, steps = tokens[1] / speed / 60, settings.training.steps or 0
-    hours = minutes * steps / batches / 60
-    yield (
-        f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} "
-        f"minutes an epoch; {steps:,} steps are {steps / batches:.1f} epochs or {hours:,.1f} hours"
-    )
-
-
-def _try_updates(settings: Settings) -> tuple[int, str, float]:
-    """Number of weights, device, and target tokens a second of forward and backward on random text."""
-    import torch
-
-    from transduce.models.kinds import new_model
-    from transduce.nn.device import prepare_device
-    from transduce.nn.rows import Rows
-
-    device, size = prepare_device("auto"), max(8, settings.text.vocabulary)
-    model = new_model(settings.model, size, size).to(device).train()
-    rows, slots = 8, 24
-    ids = torch.randint(4, size, (rows, slots), device=device)
-    text = Rows(ids, torch.ones_like(ids), torch.arange(slots, device=device).expand(rows, slots))
-    seconds = []
-    for _ in range(3):  # the first one warms up
-        begin = time.perf_counter()
-        model(text, text).logsumexp(-1).sum().backward()
-        float(next(model.parameters()).detach().sum())  # waits for a GPU
-        seconds.append(time.perf_counter() - begin)
-    return sum(weight.numel() for weight in model.parameters()), device, rows * slots / min(seconds)
-
-
-def _clean_files(source: str, target: str | None, folder: Path) -> list[Path]:
+def _clean_files(corpus: Corpus, folder: Path) -> list[Path]:
     """Files of the copy: source, target, and what was left out."""
-    if target is None:  # the copy is plain lines, whatever the file was
-        stem = Path(source.removesuffix(".gz")).stem
-        names = [f"{stem}.source", f"{stem}.target"]
-    else:
-        names = [Path(path).name.removesuffix(".gz") for path in (source, target)]
+    from transduce.data.corpus import TwoFiles, parts_of
+    from transduce.data.packed import bare_name
+
+    part, *more = parts_of(corpus)
+    if more:
+        names = ["joined.source", "joined.target"]
+    elif isinstance(part, TwoFiles):
+        names = [Path(bare_name(path)).name for path in (part.source, part.target)]
         if names[0] == names[1]:
             names = [f"source.{names[0]}", f"target.{names[1]}"]
+    else:  # the copy is plain lines, whatever the file was
+        stem = Path(bare_name(part.name)).stem
+        names = [f"{stem}.source", f"{stem}.target"]
     return [folder / name for name in (*names, "dropped.tsv")]
 
 
-def _write_clean(diagnosis: Diagnosis, source: str, target: str | None, folder: Path) -> str:
+def _write_clean(diagnosis: Diagnosis, corpus: Corpus, folder: Path) -> str:
     """A copy of the pairs that stay, and a list of the others with the reasons."""
+    from transduce.data.corpus import line_name
     from transduce.data.doctor import clean
     from transduce.files.atomic import beside
 
+    stretches = diagnosis.stretches(corpus)
     kept, total = 0, len(diagnosis.lengths)
-    places = _clean_files(source, target, folder)
+    places = _clean_files(corpus, folder)
     parts = [beside(path) for path in places]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -217,13 +275,14 @@ def _write_clean(diagnosis: Diagnosis, source: str, target: str | None, folder: 
                 for part in parts
             )
             removed = {name: diagnosis.faults[name] for name in REMOVED}
-            for number, one, two, reasons in clean(source, target, total, removed):
+            for number, one, two, reasons in clean(corpus, total, removed):
                 if not reasons:
                     left.write(f"{one}\n")
                     right.write(f"{two}\n")
                     kept += 1
                 else:
-                    dropped.write(f"{number}\t{', '.join(reasons)}\t{one}\t{two}\n")
+                    place = line_name(stretches, number) if len(stretches) > 1 else number
+                    dropped.write(f"{place}\t{', '.join(reasons)}\t{one}\t{two}\n")
         for part, path in zip(parts, places, strict=True):
             os.replace(part, path)
     except OSError as error:

@@ -25,6 +25,8 @@ def evaluate(
     *,
     source: str,
     reference: str | None = None,
+    columns: tuple[str, str] | None = None,
+    languages: tuple[str, str] | None = None,
     against: Path | None = None,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -50,6 +52,10 @@ def evaluate(
         Text to translate.
     reference
         Its translation, or its labels, line by line; not needed where one file holds both.
+    columns
+        Source and reference, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+    languages
+        Source and reference in a .tmx, such as --languages de en; not needed where it has two.
     against
         Another model folder, or a file of translations, for a paired bootstrap test.
     beam
@@ -68,8 +74,8 @@ def evaluate(
         JSON instead of a table.
     """
     from transduce import evaluate as scores
-    from transduce.data.corpus import open_corpus
     from transduce.data.lines import read_lines
+    from transduce.data.open import open_corpus
     from transduce.model import Model
     from transduce.text.normalise import normalise
 
@@ -81,7 +87,7 @@ def evaluate(
     tokenize, lowercase = tokenize or stored.training.bleu_tokenizer, stored.text.lowercase
     scores.metrics(tokenize)  # an unknown tokenizer is refused before the work
     search = {"split": False, **search_settings(settings, beam=beam, length_penalty=length_penalty)}
-    pairs = list(open_corpus(source, reference, labels))
+    pairs = list(open_corpus(source, reference, labels, columns, languages))
     references = [normalise(pair.target) if labels else pair.target for pair in pairs]
 
     def translations(of: Path, weights: str | None) -> list[str]:

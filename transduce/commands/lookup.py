@@ -9,7 +9,7 @@ from transduce.commands import Hidden
 from transduce.errors import DataError
 from transduce.report import SILENT
 from transduce.settings.compose import compose
-from transduce.settings.entries import entries, flat
+from transduce.settings.entries import entries, flat, written
 from transduce.settings.presets import PRESETS, find
 
 
@@ -32,7 +32,7 @@ def presets(name: str | None = None) -> Iterator[str]:
     yield "* differs from the paper's base model, the defaults of: transduce settings"
     defaults, values = flat(compose()), flat(compose(preset.settings))
     for key, value in values.items():
-        yield f"{' ' if value == defaults[key] else '*'} {key:30}{_shown(value)}"
+        yield f"{' ' if value == defaults[key] else '*'} {key:30}{written(value)}"
 
 
 def settings() -> Iterator[str]:
@@ -42,13 +42,8 @@ def settings() -> Iterator[str]:
     """
     for entry in entries():
         choices = f" ({', '.join(entry.choices)})" if entry.choices else ""
-        yield f"--{entry.name:30}{_shown(entry.default):12}{entry.help}{choices}"
+        yield f"--{entry.name:30}{written(entry.default):12}{entry.help}{choices}"
     yield "Defaults hold before a preset; without one, train uses tiny for the bundled corpus and small for other text."
-
-
-def _shown(value: object) -> str:
-    """As it is written on the command line."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: bool = False, report: Hidden = SILENT) -> None:

@@ -235,7 +235,7 @@ def plot_lengths(
         Replace the output if it is there already.
     """
     from transduce.bundled.corpus import bundled
-    from transduce.data.corpus import open_corpus
+    from transduce.data.open import open_corpus
     from transduce.inspect.plots import bleu_by_length, check_name
 
     path = _place(output, "lengths.png", force)

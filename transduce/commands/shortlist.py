@@ -52,7 +52,7 @@ def shortlist(
     force
         Replace the output if it is there already.
     """
-    from transduce.data.corpus import open_corpus
+    from transduce.data.open import open_corpus
     from transduce.decoding.shortlist import learn
     from transduce.models.load import load_text
 

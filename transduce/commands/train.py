@@ -13,10 +13,13 @@ from transduce.report import SILENT
 def train(
     run: Path,
     *,
-    source: str | None = None,
-    target: str | None = None,
-    valid_source: str | None = None,
-    valid_target: str | None = None,
+    source: list[str] | None = None,
+    target: list[str] | None = None,
+    weight: list[int] | None = None,
+    valid_source: list[str] | None = None,
+    valid_target: list[str] | None = None,
+    columns: tuple[str, str] | None = None,
+    languages: tuple[str, str] | None = None,
     task: Literal["translate", "classify"] = "translate",
     preset: str | None = None,
     config: Path | None = None,
@@ -30,6 +33,8 @@ def train(
 
     Example: transduce train runs/mine --source a.de --target a.en --minutes 15
 
+    Several texts: transduce train runs/mine --source a.de --target a.en --source b.tsv --weight 3 --weight 1
+
     Without --source it trains on the bundled German-English corpus.
     Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
     Flags are stronger than the file of --config, which is stronger than the preset.
@@ -40,13 +45,20 @@ def train(
     run
         Folder of the run; made if it is new, continued if it exists.
     source
-        Training text, one sentence a line (.gz also), or a .tsv or .jsonl with both sides.
+        Training text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides. Text may be packed
+        as .gz, .xz or .zst. Several texts: the flag again for each.
     target
-        Its translation, line by line.
+        Its translation, line by line; the flag again for each --source, in the same order.
+    weight
+        How often an epoch goes through a --source: a whole number for each, in the same order. Once if not given.
     valid_source
-        Validation text; without it, some training pairs are set aside.
+        Validation text; without it, some training pairs are set aside. The flag again for several.
     valid_target
         Its translation.
+    columns
+        Source and target, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+    languages
+        Source and target in a .tmx, such as --languages de en; not needed where it has two.
     task
         translate: from text to text. classify: from text to labels, which are the lines of --target; or without it the
         __label__NAME that each line of --source begins with.
@@ -68,9 +80,10 @@ def train(
     from transduce.training.setup import fit
     from transduce.training.signals import ignore_save_signal
 
-    files = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+    text: dict[str, Any] = {"source": source, "target": target, "weight": weight, "columns": columns}
+    text |= {"valid_source": valid_source, "valid_target": valid_target, "languages": languages}
     flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
-    flags.setdefault("data", {}).update({key: value for key, value in files.items() if value is not None})
+    flags.setdefault("data", {}).update({key: value for key, value in text.items() if value is not None})
     training_flags = {"device": device, "minutes": minutes}
     flags.setdefault("training", {}).update({key: value for key, value in training_flags.items() if value is not None})
     wanted = resolve(run, preset, config, flags, task)

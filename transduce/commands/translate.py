@@ -211,6 +211,8 @@ def score(
     *,
     source: str,
     target: str | None = None,
+    columns: tuple[str, str] | None = None,
+    languages: tuple[str, str] | None = None,
     json: bool = False,
     output: Output = None,
     force: bool = False,
@@ -227,9 +229,13 @@ def score(
     model
         Model folder.
     source
-        Source text, or a .tsv or .jsonl with both sides.
+        Source text, or a .tsv, .jsonl, .tmx or .parquet with both sides.
     target
         The translations to score.
+    columns
+        Source and target, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+    languages
+        Source and target in a .tmx, such as --languages de en; not needed where it has two.
     json
         One JSON object a line, with status, number of tokens and perplexity.
     output
@@ -241,12 +247,13 @@ def score(
     weights
         best, last or averaged instead of the ones that training chose.
     """
-    from transduce.data.corpus import open_corpus
+    from transduce.data.open import open_corpus
     from transduce.model import Model
 
     check_files([source] if target is None else [source, target], output, force)
     translator = Model.load(model, device, weights)
-    scores = translator.score((pair.source, pair.target) for pair in open_corpus(source, target))
+    corpus = open_corpus(source, target, False, columns, languages)
+    scores = translator.score((pair.source, pair.target) for pair in corpus)
 
     def lines() -> Iterator[str]:
         too_long = failed = 0

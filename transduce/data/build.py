@@ -42,6 +42,7 @@ class Part(NamedTuple):
     takes: Callable[[int], bool] = lambda line: True  # which lines
     rule: str = "all"  # the same in words, for the store's name
     text: bool = False  # whether the first lines are kept as text too
+    weights: tuple[tuple[int, int], ...] = ()  # (lines, how often an epoch goes through them), in order; none: once
 
 
 def build_store(
@@ -159,7 +160,11 @@ class _Writer:
         if self.part.job.settings.drop_duplicates:
             index = self._without_duplicates(index)
             (self.beside / INDEX).write_bytes(index.tobytes())
-        (self.beside / FACTS).write_text(strict_json.dumps(self._facts(index), indent=1), encoding="utf-8")
+        counts = self._counts(index)
+        if self.part.weights:
+            index = self._weighted(index)
+            (self.beside / INDEX).write_bytes(index.tobytes())
+        (self.beside / FACTS).write_text(strict_json.dumps(self._facts(counts), indent=1), encoding="utf-8")
         for path in self.beside.iterdir():
             with open(path, "rb") as written:
                 os.fsync(written.fileno())
@@ -173,15 +178,27 @@ class _Writer:
         self.dropped["duplicate"] = len(by_pair) - len(first)
         return by_pair[np.sort(first)].reshape(-1, COLUMNS)
 
-    def _facts(self, index: np.ndarray) -> dict:
+    def _weighted(self, index: np.ndarray) -> np.ndarray:
+        """Every pair as often as its weight says; tokens stay on disk once."""
+        lines, weights = np.array(self.part.weights, np.int64).T
+        by_pair = index.reshape(-1, self.part.job.variants, COLUMNS)
+        stretch = np.searchsorted(np.cumsum(lines), by_pair[:, 0, 4])  # that a pair's line lies in
+        return by_pair.repeat(weights[stretch], 0).reshape(-1, COLUMNS)
+
+    def _counts(self, index: np.ndarray) -> Counts:
+        """Of pairs that differ: weights are not counted."""
+        sums = (len(index), *index[:, [1, 3]].sum(0))
+        kept, source, target = (int(n) // self.part.job.variants for n in sums)
+        return Counts(self.read, kept, self.dropped, source, target)
+
+    def _facts(self, counts: Counts) -> dict:
         job = self.part.job
-        kept, source, target = (int(n) // job.variants for n in (len(index), *index[:, [1, 3]].sum(0)))
         names = (SOURCE, TARGET, INDEX, TEXT)
         return {
             "dtype": self.dtype.name,
             "variants": job.variants,
             "vocabularies": [job.tokenizers.source.size, job.tokenizers.target.size],
-            "counts": asdict(Counts(self.read, kept, self.dropped, source, target)),
+            "counts": asdict(counts),
             "bytes": {name: (self.beside / name).stat().st_size for name in names},
             "sha256": {name: sha256(self.beside / name) for name in names},
         }
@@ -193,6 +210,7 @@ def _folder_name(digest: str, part: Part) -> str:
     drops = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]
     filters = [*drops, settings.max_tokens, settings.max_ratio]
     facts = [FORMAT, digest, part.rule, part.text, tokenizers.settings.lowercase, filters, part.job.sampling]
+    facts += [part.weights] if part.weights else []  # without, the names are those of stores that are there
     name = hashlib.sha256(repr(facts).encode())
     for content in tokenizers.files().values():
         name.update(content)

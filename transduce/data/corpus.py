@@ -1,19 +1,16 @@
-"""Parallel text: two files, one .tsv or one .jsonl, each also .gz; or pairs in memory. A pair knows its line number."""
+"""Parallel text: pairs in memory, two files, several corpora. A pair knows its line number."""
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from transduce.data.lines import read_lines
 from transduce.errors import DataError
-from transduce.files import strict_json
 
 
 class Pair(NamedTuple):
@@ -57,8 +54,35 @@ class Joined:
         return " + ".join(part.name for part in self.parts)
 
     def __iter__(self) -> Iterator[Pair]:
-        every = (pair for part in self.parts for pair in part)
-        return (pair._replace(line=line) for line, pair in enumerate(every, 1))
+        return (pair for _, pair in numbered(self.parts))
+
+
+def parts_of(corpus: Corpus) -> Sequence[Corpus]:
+    """What a corpus was joined from; itself, if it was not."""
+    return corpus.parts if isinstance(corpus, Joined) else [corpus]
+
+
+def numbered(parts: Sequence[Corpus]) -> Iterator[tuple[int, Pair]]:
+    """Every pair with the place of its part; its line counts those of the parts before."""
+    every = ((place, pair) for place, part in enumerate(parts) for pair in part)
+    return ((place, pair._replace(line=line)) for line, (place, pair) in enumerate(every, 1))
+
+
+class Stretch(NamedTuple):
+    """The lines of one part among those of all."""
+
+    name: str
+    lines: int
+
+
+def line_name(stretches: Sequence[Stretch], line: int) -> str:
+    """A line among those of all parts, as messages call it: by its file, and its number there."""
+    before = 0
+    for stretch in stretches if len(stretches) > 1 else ():
+        if line <= before + stretch.lines:
+            return f"{stretch.name}, line {line - before:,}"
+        before += stretch.lines
+    return f"line {line:,}"
 
 
 @dataclass(frozen=True)
@@ -86,95 +110,6 @@ class TwoFiles:
             f"{self.source} has {len(lengths[0]):,} lines but {self.target} has {len(lengths[1]):,}; "
             f"by their lengths, the sides stop matching near line {line:,}"
         )
-
-
-@dataclass(frozen=True)
-class OneFile(ABC):
-    """Both sides on each line of a file; its kinds say how."""
-
-    path: str
-
-    @property
-    def name(self) -> str:
-        return self.path
-
-    def __iter__(self) -> Iterator[Pair]:
-        for number, line in enumerate(read_lines(self.path), 1):
-            try:
-                yield self.pair(line)._replace(line=number)
-            except ValueError as error:
-                raise DataError(f"{self.path}, line {number}: {error}") from error
-
-    @staticmethod
-    @abstractmethod
-    def pair(line: str) -> Pair:
-        """The sides of a line; a ValueError says what is wrong with it."""
-
-
-class TabFile(OneFile):
-    """source TAB target; further columns are ignored."""
-
-    @staticmethod
-    def pair(line: str) -> Pair:
-        columns = line.split("\t")
-        if len(columns) < 2:
-            raise ValueError("no tab between source and target")
-        return Pair(columns[0], columns[1])
-
-
-LABEL = "__label__"
-
-
-class Labelled(OneFile):
-    """__label__NAME text, as fastText has it: the text is the source, the name the target."""
-
-    @staticmethod
-    def pair(line: str) -> Pair:
-        label, text = [*line.split(None, 1), "", ""][:2]
-        if not label.startswith(LABEL) or label == LABEL:
-            raise ValueError(f"it does not begin with {LABEL}NAME; or give labels in --target")
-        if text.lstrip().startswith(LABEL):
-            raise ValueError("more than one label; a text has one here")
-        return Pair(text.strip(), label.removeprefix(LABEL))
-
-
-class JsonLines(OneFile):
-    """{"source": ..., "target": ...}"""
-
-    @staticmethod
-    def pair(line: str) -> Pair:
-        try:
-            record = strict_json.loads(line)
-            pair = Pair(record["source"], record["target"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError('expected {"source": "...", "target": "..."}') from error
-        if not isinstance(pair.source, str) or not isinstance(pair.target, str):
-            raise ValueError("source and target must be strings")
-        return pair
-
-
-def open_corpus(source: str, target: str | None, labels: bool = False) -> Corpus:
-    """The corpus that a user names by one or two files; with `labels`, one file may carry them before its lines."""
-    for path in (source, target):
-        if path is not None and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-            raise DataError(f"{path} is a pipe, which can be read only once; write the text to a file first")
-    bare = source.removesuffix(".gz")
-    if target is None:
-        if bare.endswith(".tsv"):
-            return TabFile(source)
-        if bare.endswith(".jsonl"):
-            return JsonLines(source)
-        if labels:
-            return Labelled(source)
-        if Path(source).is_file() and next(read_lines(source), "").startswith(LABEL):
-            raise DataError(f"{source} has labels before its lines: train on it with --task classify")
-        raise DataError(
-            f"{source} holds one side only: give the other too (--target, or --reference where a model is scored), "
-            f"or use a .tsv or .jsonl file"
-        )
-    if labels and next(read_lines(source), "").startswith(LABEL):
-        raise DataError(f"{source} has labels before its lines already; give either those or {target}")
-    return TwoFiles(source, target)
 
 
 def suspicious_line(source: np.ndarray, target: np.ndarray) -> int:

@@ -7,40 +7,35 @@ second pass fetches samples. Text is judged as it was written, before any normal
 
 from __future__ import annotations
 
-import itertools
+import html
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from ftfy.badness import is_bad
 
-from transduce.data.corpus import OneFile, open_corpus
-from transduce.data.lines import open_bytes, raw_lines
-from transduce.errors import DataError
+from transduce.data.corpus import Corpus, Stretch, parts_of
+from transduce.data.raw import Raw, raw_sides, side_names
+from transduce.text.sentences import is_unspaced
 
 # What one pair alone can have, as bits; then what only shows beside others. The order is that of the report.
 ALONE = (
-    "empty",
-    "identical",
-    "not UTF-8",
-    "encoding damage",
-    "control characters",
-    "markup",
-    "numbers differ",
-    "too long",
+    *("entities", "markup", "empty", "identical", "not UTF-8"),
+    *("encoding damage", "control characters", "numbers differ", "too long"),
 )
 AMONG = ("other script", "length ratio", "duplicate", "leak", "misaligned")
 FAULTS = {
+    "entities": "characters written as in HTML, such as &quot;",
+    "markup": "tags as of HTML, such as <b>",
     "empty": "a side has no text",
     "identical": "both sides are the same",
     "not UTF-8": "bytes that are not valid UTF-8",
     "encoding damage": "text that was decoded wrongly (Ã¤ for ä), or has lost characters (�)",
     "control characters": "invisible characters other than tab",
-    "markup": "tags or entities as of HTML",
     "numbers differ": "digits on both sides, but not the same numbers",
     "too long": "a side of more than 1,000 characters",
     "other script": "mostly letters of another script than the side usually has",
@@ -64,7 +59,8 @@ SCRIPTS = {
 }
 _SCRIPTS = [re.compile(f"[{letters}]") for letters in SCRIPTS.values()]
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u200b\u2028\u2029\ufeff]")
-_MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,80}>|&(?:[a-z]{2,6}|#\d{1,5});")
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
+_ENTITY = re.compile(r"&(?:[a-zA-Z][a-zA-Z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _NUMBER = re.compile(r"\d+")
 _THOUSANDS = re.compile(r"(?<=\d)[.,' \u00a0\u202f](?=\d{3}(?!\d))")  # 3,000 and 3.000 are 3000
 
@@ -84,19 +80,24 @@ class Diagnosis:
     """What was found: for every fault the line numbers, counted from 1."""
 
     lines: tuple[int, int]  # of both sides
+    sides: list[tuple[int, int]]  # the same for each part
     characters: tuple[int, int]
     scripts: tuple[str, str]  # the usual ones
     lengths: np.ndarray  # (pairs, 2)
     faults: dict[str, np.ndarray]
     samples: dict[int, tuple[str, str]] = field(default_factory=dict)
     coverage: dict[str, float] = field(default_factory=dict)  # share of held-out words that training text has
+    unspaced: dict[str, bool] = field(default_factory=dict)  # whether those words are characters
+
+    def stretches(self, corpus: Corpus) -> list[Stretch]:
+        """How many pairs each part has."""
+        return [Stretch(part.name, min(sides)) for part, sides in zip(parts_of(corpus), self.sides, strict=True)]
 
 
-def examine(source: str, target: str | None, held_out: Iterable[tuple[str, str]] = ()) -> Diagnosis:
-    """Two files, or one with both sides, against other pairs of files that must have nothing in common with them."""
-    held_out = list(held_out)
-    asked = [[Counter(_words(path)) for path in pair] for pair in held_out]
-    noted, known, counts = _note(source, target, [set().union(*side) for side in zip(*asked, strict=True)])
+def examine(corpus: Corpus, held_out: Sequence[Corpus] = ()) -> Diagnosis:
+    """A corpus, against others that must have nothing in common with it."""
+    asked = [_count_words(other) for other in held_out]
+    noted, known, sides = _note(corpus, [set().union(*side) for side in zip(*asked, strict=True)])
     faults = {name: noted.flags & (1 << i) != 0 for i, name in enumerate(ALONE)}
     usual = [_usual_script(noted.scripts[:, side]) for side in (0, 1)]
     faults["other script"] = ((noted.scripts != usual) & (noted.scripts > 0)).any(1)
@@ -104,77 +105,53 @@ def examine(source: str, target: str | None, held_out: Iterable[tuple[str, str]]
     faults["duplicate"] = _seen_before(noted.pairs) & ~faults["empty"]
     faults["leak"] = np.zeros(len(noted.flags), bool)
     faults["misaligned"] = _slipped(noted.lengths)
-    coverage = {}
-    for files, words in zip(held_out, asked, strict=True):
-        other, _, _ = _note(*files)
+    coverage, unspaced = {}, {}
+    for text, words in zip(held_out, asked, strict=True):
+        other, _, _ = _note(text)
         faults["leak"] |= (np.isin(noted.pairs, other.pairs) | np.isin(noted.sources, other.sources)) & ~faults["empty"]
-        for name, counted, there in zip(files, words, known, strict=True):
+        for name, counted, there in zip(side_names(text), words, known, strict=True):
             coverage[name] = sum(n for word, n in counted.items() if word in there) / max(1, counted.total())
+            unspaced[name] = is_unspaced("".join(word for word, _ in counted.most_common(SAMPLES)))
     lines_of = {name: np.flatnonzero(faults[name]) + 1 for name in FAULTS}
     names = ["none", *SCRIPTS]
     diagnosis = Diagnosis(
-        lines=counts,
+        lines=(sum(left for left, _ in sides), sum(right for _, right in sides)),
+        sides=sides,
         characters=tuple(noted.lengths.sum(0).tolist()),
         scripts=(names[usual[0]], names[usual[1]]),
         lengths=noted.lengths,
         faults=lines_of,
         coverage=coverage,
+        unspaced=unspaced,
     )
     wanted = {int(line) for lines in lines_of.values() for line in lines[:SAMPLES]}
-    diagnosis.samples = {number: pair for number, pair in enumerate(_raw_pairs(source, target), 1) if number in wanted}
+    diagnosis.samples = {pair.line: (pair.source, pair.target) for pair in Raw(corpus) if pair.line in wanted}
     return diagnosis
 
 
-def _words(path: str) -> Iterator[str]:
-    return (word for line in _raw_lines(path) for word in line.split())
+def words(text: str) -> list[str]:
+    """Where a script puts no spaces between them, its characters."""
+    return [c for c in text if not c.isspace()] if is_unspaced(text) else text.split()
 
 
-def _raw_lines(path: str) -> Iterator[str]:
-    """Lines as they are; bytes that are no UTF-8 become lone surrogates, so that nothing is lost or raised."""
-    with open_bytes(path) as stream:
-        yield from (line.decode("utf-8", "surrogateescape") for line in raw_lines(stream, path))
+def _count_words(corpus: Corpus) -> tuple[Counter[str], Counter[str]]:
+    source, target = Counter[str](), Counter[str]()
+    for pair in Raw(corpus):
+        source.update(words(pair.source))
+        target.update(words(pair.target))
+    return source, target
 
 
-def line_lengths(path: str) -> np.ndarray:
-    """Characters of each line."""
-    return np.array([len(line) for line in _raw_lines(path)], np.int64)
-
-
-def _raw_sides(source: str, target: str | None) -> Iterator[tuple[str | None, str | None]]:
-    """Line by line, to the end of the longer side."""
-    corpus = open_corpus(source, target)
-    if not isinstance(corpus, OneFile):
-        assert target is not None
-        yield from itertools.zip_longest(_raw_lines(source), _raw_lines(target))
-        return
-    for number, line in enumerate(_raw_lines(source), 1):
-        try:
-            pair = corpus.pair(line)
-            left, right = (" ".join(side.splitlines()) for side in (pair.source, pair.target))  # JSON may hold breaks
-            yield left, right
-        except ValueError as error:
-            raise DataError(f"{source}, line {number}: {error}") from error
-
-
-def _raw_pairs(source: str, target: str | None) -> Iterator[tuple[str, str]]:
-    """As long as the shorter side."""
-    for left, right in _raw_sides(source, target):
-        if left is None or right is None:
-            return
-        yield left, right
-
-
-def _note(
-    source: str, target: str | None, asked: Iterable[set[str]] = ()
-) -> tuple[Noted, list[set[str]], tuple[int, int]]:
-    """Also which of the words that are `asked` for, a set a side, are there; and the lines of both sides."""
+def _note(corpus: Corpus, asked: Iterable[set[str]] = ()) -> tuple[Noted, list[set[str]], list[tuple[int, int]]]:
+    """Also which of the words `asked` for, a set a side, are there; and the lines of both sides, part by part."""
     flags, lengths, scripts, pairs, sources = array("H"), array("i"), array("B"), array("q"), array("q")
     asked = list(asked)
     known: list[set[str]] = [set() for _ in asked]
-    counts = [0, 0]
-    for left, right in _raw_sides(source, target):
-        counts[0] += left is not None
-        counts[1] += right is not None
+    parts = parts_of(corpus)
+    counts = [[0, 0] for _ in parts]
+    for place, (left, right) in ((place, sides) for place, part in enumerate(parts) for sides in raw_sides(part)):
+        counts[place][0] += left is not None
+        counts[place][1] += right is not None
         if left is None or right is None:
             continue  # the sides do not match in number, which is said by their counts
         left, right = left.strip(), right.strip()
@@ -183,8 +160,8 @@ def _note(
         scripts.extend((_script(left), _script(right)))
         pairs.append(hash((left, right)))
         sources.append(hash(left))
-        for there, words, side in zip(known, asked, (left, right), strict=False):
-            there.update(words.intersection(side.split()))
+        for there, wanted, side in zip(known, asked, (left, right), strict=False):
+            there.update(wanted.intersection(words(side)))
     noted = Noted(
         np.frombuffer(flags, np.uint16),
         np.frombuffer(lengths, np.int32).reshape(-1, 2),
@@ -192,7 +169,7 @@ def _note(
         np.frombuffer(pairs, np.int64),
         np.frombuffer(sources, np.int64),
     )
-    return noted, known, (counts[0], counts[1])
+    return noted, known, [(left, right) for left, right in counts]
 
 
 def _flags(source: str, target: str) -> int:
@@ -200,16 +177,22 @@ def _flags(source: str, target: str) -> int:
     both = f"{source}\n{target}"
     plain = both.isascii()
     shown = (
+        _has_entities(both),
+        bool(_MARKUP.search(both)),
         not source or not target,
         source == target and bool(source),
         not plain and not _is_utf8(both),
         not plain and ("\ufffd" in both or is_bad(both)),
         bool(_CONTROL.search(source) or _CONTROL.search(target)),
-        bool(_MARKUP.search(both)),
         _numbers_differ(source, target),
         max(len(source), len(target)) > LONG,
     )
     return sum(1 << i for i, fault in enumerate(shown) if fault)
+
+
+def _has_entities(text: str) -> bool:
+    """Those that HTML knows; R&D; is none."""
+    return "&" in text and any(html.unescape(found) != found for found in _ENTITY.findall(text))
 
 
 def _is_utf8(text: str) -> bool:
@@ -280,12 +263,10 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum() + 1e-12))
 
 
-def clean(
-    source: str, target: str | None, pairs: int, faults: dict[str, np.ndarray]
-) -> Iterator[tuple[int, str, str, list[str]]]:
+def clean(corpus: Corpus, pairs: int, faults: dict[str, np.ndarray]) -> Iterator[tuple[int, str, str, list[str]]]:
     """Every line with the reasons to leave it out of a copy: (line, source, target, reasons)."""
     has = {name: np.zeros(pairs + 1, bool) for name in faults}
     for name, lines in faults.items():
         has[name][lines] = True
-    for number, (left, right) in enumerate(_raw_pairs(source, target), 1):
+    for left, right, number in Raw(corpus):
         yield number, left, right, [name for name, where in has.items() if where[number]]

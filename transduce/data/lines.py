@@ -1,4 +1,4 @@
-"""Reading text one line at a time, from files, .gz files and streams.
+"""Reading text one line at a time, from files, packed files and streams.
 
 A line ends at a line feed and nowhere else, so that line numbers are those of every other tool. What is no text (a
 device, a file of another kind) shows by a line without end, and is refused before it fills the memory.
@@ -6,25 +6,27 @@ device, a file of another kind) shows by a line without end, and is refused befo
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from transduce.data.encoding import way_out
+from transduce.data.packed import open_unpacked
 from transduce.errors import DataError
 
 BOM = "\ufeff"
 LONGEST_LINE = 1_000_000  # bytes
+LOOKED_AT = 200  # lines from which an encoding is guessed
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
-    """The file's bytes, unpacked when it ends in .gz."""
+    """The file's bytes, unpacked when it ends in .gz, .xz or .zst."""
     path = Path(path)
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder, not a text file")
-        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+        return open_unpacked(path)
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
     except (OSError, ValueError) as error:
@@ -38,14 +40,15 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Lines of UTF-8 text; one that is not is refused with its number."""
-    for number, line in enumerate(raw_lines(stream, name), 1):
+    """Lines of UTF-8 text; one that is not is refused with its number, a guess and the way out."""
+    lines = raw_lines(stream, name)
+    for number, line in enumerate(lines, 1):
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
+            some = [line, *itertools.islice(lines, LOOKED_AT)]
             raise DataError(
-                f"{name}, line {number}: not valid UTF-8 (byte {error.start + 1} of the line); "
-                f"convert the file, for example with: iconv -f latin1 -t utf-8"
+                f"{name}, line {number}: not valid UTF-8 (byte {error.start + 1} of the line); {way_out(name, some)}"
             ) from error
 
 
@@ -63,7 +66,5 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
                 line = line.removeprefix(BOM.encode())
             yield line.removesuffix(b"\r")
             number += 1
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{name} is not a complete gzip file: {error}") from error
     except OSError as error:
         raise DataError(f"cannot read {name}: {error.strerror}") from error

@@ -9,7 +9,7 @@ import hashlib
 from array import array
 from dataclasses import dataclass, field
 
-from transduce.data.corpus import Corpus, Pair
+from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
 from transduce.text.normalise import normalise
@@ -39,6 +39,7 @@ class Survey:
     digest: str = ""  # of the text
     sample: list[Pair] = field(default_factory=list)  # every pair, or every second, fourth, ... of a large corpus
     labels: dict[str, int] = field(default_factory=dict)  # normalised, where targets are labels: label -> its number
+    stretches: list[Stretch] = field(default_factory=list)  # of its parts
     label_of: array[int] = field(default_factory=lambda: array("i"))  # number of each pair's label
 
     def hold_out(self, wanted: int) -> HoldOut:
@@ -55,9 +56,12 @@ class Survey:
 def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: Report = SILENT) -> Survey:
     """Read all of a corpus once, which also finds whatever cannot be read or paired."""
     result, digest, stride = Survey(), hashlib.sha256(), 1
+    parts = parts_of(corpus)
+    lines = [0] * len(parts)
     with report.progress(f"read {corpus.name}") as progress:
-        for pair in corpus:
+        for place, pair in numbered(parts):
             result.pairs += 1
+            lines[place] += 1
             source, target = pair.source, pair.target
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
             if labels:
@@ -72,4 +76,5 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
     if result.pairs == 0:
         raise DataError(f"there are no sentence pairs in {corpus.name}")
     result.digest = digest.hexdigest()
+    result.stretches = [Stretch(part.name, count) for part, count in zip(parts, lines, strict=True)]
     return result

@@ -28,10 +28,14 @@ TRIES, PAUSE = 20, 0.05  # seconds; who only looks (is_locked) holds a lock for 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Within, no other process may lock this folder; it is made if it is not there."""
+    """Within, no other process may lock this folder; it is made if it is not there, and removed if it stays empty."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
-        yield
+        try:
+            yield
+        finally:
+            _remove_empty(made)
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -44,6 +48,7 @@ def locked(folder: Path) -> Iterator[None]:
             if has_locks:
                 _sign(RunFolder(folder))  # a run that was new has its config by now
     finally:
+        _remove_empty(made)
         os.close(descriptor)
 
 
@@ -100,3 +105,10 @@ def _machine() -> bytes:
     with contextlib.suppress(OSError):
         return BOOT.read_bytes()
     return f"{platform.node()}\n".encode()
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """From the inside outwards, as far as nothing lies in them."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

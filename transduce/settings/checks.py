@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from transduce.errors import SettingsError
-from transduce.settings.entries import entries, flat
-from transduce.settings.sections import ModelSettings, SearchSettings, Settings
+from transduce.settings.entries import entries, flat, written
+from transduce.settings.sections import ModelSettings, SearchSettings, Settings, listed
 from transduce.settings.task import task_of
 
 
@@ -14,7 +14,8 @@ def check(settings: Settings) -> None:
     """Raise one SettingsError that names every impossible value or combination."""
     values = flat(settings)
     wrong = [
-        f"{entry.name}={values[entry.name]} must be {' and '.join(f'{words} {n}' for words, n in entry.limits.items())}"
+        f"{entry.name}={written(values[entry.name])} must be "
+        + " and ".join(f"{words} {n}" for words, n in entry.limits.items())
         for entry in entries()
         if not entry.is_within(values[entry.name])
     ]
@@ -63,6 +64,15 @@ def _impossible_text(settings: Settings) -> Iterator[str]:
         yield f"text.target_vocabulary={t.target_vocabulary} needs text.joint=false: there is one vocabulary for both"
     if not 0 < t.coverage <= 1:
         yield f"text.coverage={t.coverage} must be above 0 and at most 1"
+    for key, example in (("columns", "1,3"), ("languages", "de,en")):
+        chosen = getattr(d, key)
+        if chosen is not None and len(chosen) != 2:
+            yield f"data.{key}={written(chosen)} must be two, source and target, such as {example}"
+    if d.weight is not None and len(d.weight) != len(listed(d.source)):
+        yield (
+            f"data.weight={written(d.weight)} must have as many numbers as data.source has files, "
+            f"{len(listed(d.source))}"
+        )
     if d.max_tokens > settings.model.max_positions:
         yield f"data.max_tokens={d.max_tokens} must not exceed model.max_positions={settings.model.max_positions}"
 

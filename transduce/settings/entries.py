@@ -32,6 +32,8 @@ class Entry:
 
     def is_within(self, value: Any) -> bool:
         """Whether a number respects the limits; what is no number does."""
+        if isinstance(value, tuple):
+            return all(map(self.is_within, value))
         if not isinstance(value, int | float):
             return True
         holds = {"at least": operator.ge, "above": operator.gt, "below": operator.lt, "at most": operator.le}
@@ -73,6 +75,8 @@ def convert(entry: Entry, value: Any) -> Any:
             return str(value)
         if option in (int, float) and (number := _number(value, option)) is not None:
             return number
+        if typing.get_origin(option) is tuple and (several := _several(value, option)) is not None:
+            return several[0] if len(several) == 1 and str in options else several
     raise SettingsError(_mismatch(entry, options, value))
 
 
@@ -90,12 +94,31 @@ def _number(value: Any, kind: type) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _several(value: Any, kind: Any) -> tuple[Any, ...] | None:
+    """The values of a list, or of a flag's text with commas between them."""
+    values = value.split(",") if isinstance(value, str) else value
+    if not isinstance(values, list | tuple) or not values:
+        return None
+    item = typing.get_args(kind)[0]
+    if item is str:
+        return tuple(map(str, values)) if all(isinstance(one, str | int | Path) for one in values) else None
+    numbers = tuple(_number(one, item) for one in values)
+    return None if None in numbers else numbers
+
+
 def _mismatch(entry: Entry, options: tuple[Any, ...], value: Any) -> str:
     shown = shortened(value)
     if len(options) == 1 and entry.choices:
         hint = did_you_mean(str(value), entry.choices)
         return f"{entry.name}={shown} must be one of {', '.join(entry.choices)}{hint}"
     return f"{entry.name}={shown} must be {' or '.join(describe_type(option) for option in options)}"
+
+
+def written(value: Any) -> str:
+    """A value as a flag has it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def shortened(value: Any) -> str:
@@ -111,5 +134,7 @@ def options_of(kind: Any) -> tuple[Any, ...]:
 
 def describe_type(kind: Any) -> str:
     """A type in the words of a message."""
+    if typing.get_origin(kind) is tuple:
+        return f"a list of {'texts' if typing.get_args(kind)[0] is str else 'whole numbers'}"
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "none"}
     return words.get(kind) or " | ".join(typing.get_args(kind))

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+Texts = str | tuple[str, ...]  # one file, or several
 Overrides = Mapping[str, Mapping[str, Any]]  # {section: {key: value}}: a preset, a file, flags
+
+
+def listed(texts: Texts | None) -> tuple[str, ...]:
+    """The files of a setting that names none, one or several."""
+    return () if texts is None else (texts,) if isinstance(texts, str) else texts
 
 
 def setting(
@@ -95,10 +101,19 @@ class TextSettings:
 class DataSettings:
     """Which text, and what is left out of it."""
 
-    source: str | None = setting(None, "training text; .gz also; a .tsv or .jsonl holds both sides")
-    target: str | None = setting(None, "its translation, line by line")
-    valid_source: str | None = setting(None, "validation text")
-    valid_target: str | None = setting(None, "its translation")
+    source: Texts | None = setting(
+        None, "training text, a file or a list of them; packed also; .tsv, .jsonl, .tmx and .parquet hold both sides"
+    )
+    target: Texts | None = setting(None, "its translation, line by line")
+    valid_source: Texts | None = setting(None, "validation text")
+    valid_target: Texts | None = setting(None, "its translation")
+    weight: tuple[int, ...] | None = setting(
+        None, "how often an epoch goes through each file of data.source, such as 1,3; none: once", least=1
+    )
+    columns: tuple[str, ...] | None = setting(
+        None, "source and target: numbers in a .tsv, such as 1,3; names in a .jsonl or .parquet"
+    )
+    languages: tuple[str, ...] | None = setting(None, "source and target in a .tmx, such as de,en")
     hold_out: int = setting(500, "without validation files: pairs set aside (at most a twentieth); 0: none", least=0)
     drop_empty: bool = setting(True, "leave out pairs with an empty side")
     drop_identical: bool = setting(False, "leave out pairs whose two sides are the same")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -59,17 +59,17 @@ class Journal:
         device: str,
         writes: bool,
         report: Report,
-        line_numbers: Callable[[np.ndarray], np.ndarray],
+        line_names: Callable[[np.ndarray], Sequence[str | int]],
         empty: float,
     ) -> None:
-        """`line_numbers`: from places in the store to lines of the text; `empty`: share of the slots that hold none."""
+        """`line_names`: lines of the text that lie at places in the store; `empty`: share of the slots without any."""
         self.run = run
         self.settings = settings
         self.task = task
         self.device = device
         self.writes = writes
         self.report = report
-        self.line_numbers = line_numbers
+        self.line_names = line_names
         self.empty = empty
         self.meter, self.usual, self.pending = LossMeter(), UsualLoss(), PendingVerdicts()
         self.tensorboard: TensorBoard | None = None
@@ -138,13 +138,14 @@ class Journal:
         return self.meter.loss
 
     def _name_skipped(self, update: Update, seconds: float) -> None:
-        lines = np.sort(self.line_numbers(update.places)).tolist()
+        lines = self.line_names(update.places)
+        named = ", ".join(line if isinstance(line, str) else f"{line:,}" for line in lines[:NAMED])
         more = f" and {len(lines) - NAMED:,} more" if len(lines) > NAMED else ""
         self.report.warn(
-            f"step {update.step:,}: loss or gradient is no number; the batch was skipped (lines "
-            f"{', '.join(f'{line:,}' for line in lines[:NAMED])}{more}; all are in metrics.jsonl)"
+            f"step {update.step:,}: loss or gradient is no number; the batch was skipped (lines {named}{more}; all are "
+            f"in metrics.jsonl)"
         )
-        self.write("skipped", update.step, seconds, lines=lines)
+        self.write("skipped", update.step, seconds, lines=list(lines))
 
     def validated(self, kind: str, result: Validation, state: RunState, seconds: float) -> None:
         """A line for a validation: of the weights now, or of averaged ones."""

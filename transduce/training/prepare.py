@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from transduce.bundled.corpus import bundled
 from transduce.data.build import Part, build_stores
-from transduce.data.corpus import Corpus, ListCorpus, Pair, open_corpus
+from transduce.data.corpus import Corpus, ListCorpus, Stretch
 from transduce.data.facts import facts
+from transduce.data.one_file import Two
+from transduce.data.open import ignored_columns, open_files
 from transduce.data.store import Store
 from transduce.data.survey import HoldOut, Survey, survey
 from transduce.data.tokenize import Job, Sampling
@@ -22,7 +24,7 @@ from transduce.nn.device import prepare_device
 from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
-from transduce.settings.sections import Settings
+from transduce.settings.sections import DataSettings, Settings, listed
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.subwords import VocabularyTooLarge
@@ -49,8 +51,25 @@ def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | N
         return ListCorpus(train, "the bundled training text"), ListCorpus(dev, "the bundled validation text")
     if d.valid_target and not d.valid_source:
         raise SettingsError("--valid-target is given without --valid-source")
-    validation = open_corpus(d.valid_source, d.valid_target, labels) if d.valid_source else None
-    return open_corpus(d.source, d.target, labels), validation
+    training, validation = text_of(d, labels), None
+    if d.valid_source:
+        flags = ("--valid-source", "--valid-target")
+        validation = open_files(listed(d.valid_source), listed(d.valid_target), labels, *_chosen(d), flags)
+    for corpus in (training, validation):
+        for remark in ignored_columns(corpus) if corpus is not None else ():
+            report.say(remark)
+    return training, validation
+
+
+def text_of(data: DataSettings, labels: bool = False) -> Corpus:
+    """The training text that settings name."""
+    return open_files(listed(data.source), listed(data.target), labels, *_chosen(data))
+
+
+def _chosen(data: DataSettings) -> tuple[Two | None, Two | None]:
+    """Columns and languages."""
+    columns, languages = (None if two is None else (two[0], two[1]) for two in (data.columns, data.languages))
+    return columns, languages
 
 
 class Text(NamedTuple):
@@ -60,6 +79,7 @@ class Text(NamedTuple):
     tokenizers: Tokenizers
     training: Store
     validation: Store | None
+    stretches: Sequence[Stretch] = ()  # the lines of each part of the training text, where the main process knows
 
 
 def prepare(
@@ -73,7 +93,8 @@ def prepare(
     """Vocabulary and token stores, made by the main process and found by the others. What a recipe leaves open is
     chosen on the way."""
     text = _prepare(run, training, validation, wanted, report) if processes.is_main else None
-    stores = [] if text is None else [str(store.folder) for store in (text.training, text.validation) if store]
+    both = () if text is None else (text.training, text.validation)
+    stores = [str(store.folder) for store in both if store is not None]
     folders, chosen = processes.gather((stores, {} if text is None else asdict(text.settings)))[0]
     if text is not None:
         return text
@@ -105,15 +126,15 @@ def _prepare(
     other = None if validation is None else survey(validation, labels=labels, report=report)
     if labels:
         _name_unknown_labels((other or surveyed).labels, tokenizers, report)
-    stores = _Stores(run, tokenizers, settings, report)
+    stores, stretches = _Stores(run, tokenizers, settings, report), surveyed.stretches
     if validation is not None and other is not None:
-        (train,) = stores.build(training, surveyed, [stores.training_part(HoldOut())])
+        (train,) = stores.build(training, surveyed, [stores.training_part(HoldOut(), stretches)])
         (valid,) = stores.build(validation, other, [stores.validation_part(HoldOut(every=1))])
-        return Text(settings, tokenizers, train, valid)
-    parts = [stores.training_part(hold_out)]
+        return Text(settings, tokenizers, train, valid, stretches)
+    parts = [stores.training_part(hold_out, stretches)]
     parts += [stores.validation_part(hold_out)] if hold_out.every is not None else []
     train, *held_out = stores.build(training, surveyed, parts)
-    return Text(settings, tokenizers, train, held_out[0] if held_out else None)
+    return Text(settings, tokenizers, train, held_out[0] if held_out else None, stretches)
 
 
 def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:
@@ -128,7 +149,7 @@ def _begin(
     """The vocabulary of a new run, and the settings that its recipe left open."""
     sample = [pair for pair in surveyed.sample if hold_out.leaves(pair.line)]
     if not isinstance(wanted, Recipe):
-        return wanted, _learn(sample, surveyed, hold_out, wanted, report)
+        return wanted, _learn(surveyed, hold_out, wanted, report)
     known = facts(sample, surveyed.pairs)
     if known.correlation < UNRELATED:
         report.warn(
@@ -138,7 +159,7 @@ def _begin(
     device = prepare_device(wanted.settings.training.device)
     for words in wanted.choose(for_text(known, wanted.settings, device)):
         report.say(words)
-    tokenizers = _learn_chosen(wanted, lambda settings: _learn(sample, surveyed, hold_out, settings, report), report)
+    tokenizers = _learn_chosen(wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report)
     pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
     tokens = sum(len(target) + 1 for _, target in encoded) / len(encoded)
@@ -161,13 +182,18 @@ def _learn_chosen(recipe: Recipe, learn: Callable[[Settings], Tokenizers], repor
                 report.say(words)
 
 
-def _learn(
-    sample: Sequence[Pair], surveyed: Survey, hold_out: HoldOut, settings: Settings, report: Report
-) -> Tokenizers:
+def _learn(surveyed: Survey, hold_out: HoldOut, settings: Settings, report: Report) -> Tokenizers:
     """The vocabulary, from the training text."""
-    report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {len(sample):,} of {surveyed.pairs:,} pairs")
+    sample = sum(hold_out.leaves(pair.line) for pair in surveyed.sample)
+    report.say(f"learning the vocabulary ({settings.text.tokenizer}) from {sample:,} of {surveyed.pairs:,} pairs")
+    return learn_vocabulary(surveyed, hold_out, settings)
+
+
+def learn_vocabulary(surveyed: Survey, hold_out: HoldOut, settings: Settings) -> Tokenizers:
+    """From the sample of a survey, without what is set aside."""
     labels = surveyed.labels_left_by(hold_out) if surveyed.labels else None  # a sample could miss some
-    return Tokenizers.train(_Normalised([(pair.source, pair.target) for pair in sample]), settings.text, labels)
+    sample = [(pair.source, pair.target) for pair in surveyed.sample if hold_out.leaves(pair.line)]
+    return Tokenizers.train(_Normalised(sample), settings.text, labels)
 
 
 class _Normalised:
@@ -195,11 +221,13 @@ class _Stores(NamedTuple):
     settings: Settings
     report: Report
 
-    def training_part(self, hold_out: HoldOut) -> Part:
+    def training_part(self, hold_out: HoldOut, stretches: Sequence[Stretch]) -> Part:
         t = self.settings.text
         sampling = Sampling(t.sampling, t.variants, self.settings.training.seed) if t.sampling else None
         job = Job(self.tokenizers, self.settings.data, sampling)
-        return Part(job, hold_out.leaves, rule=f"all but every {hold_out.every}")
+        weight = self.settings.data.weight or (1,)
+        weights = () if set(weight) == {1} else tuple(zip((s.lines for s in stretches), weight, strict=True))
+        return Part(job, hold_out.leaves, rule=f"all but every {hold_out.every}", weights=weights)
 
     def validation_part(self, hold_out: HoldOut) -> Part:
         job = Job(self.tokenizers, self.settings.data)
@@ -210,6 +238,8 @@ class _Stores(NamedTuple):
         stores = build_stores(corpus, surveyed.digest, parts, cache, self.report)
         for store in stores:
             self.report.say(f"{corpus.name}: {store.counts}")
+            if len(store) != store.counts.kept:
+                self.report.say(f"by their weights (data.weight), an epoch goes through {len(store):,} pairs")
             if len(store) == 0:
                 raise DataError(
                     f"every pair of {corpus.name} was left out ({store.counts}); loosen data.max_tokens or others"

@@ -11,7 +11,7 @@ from transduce.files.run_folder import CONFIG, RunFolder
 from transduce.settings import config_file, presets
 from transduce.settings.checks import check_idle
 from transduce.settings.compose import by_the_clock, compose
-from transduce.settings.entries import flat
+from transduce.settings.entries import flat, written
 from transduce.settings.presets import AUTO
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS, Task, task_of
@@ -19,6 +19,7 @@ from transduce.training.recipe import Recipe
 
 # When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
 MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
+MAY_CHANGE |= {"data.columns", "data.languages"}
 MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
 
 
@@ -82,17 +83,12 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
     adam = {"adam", "adamw"}  # which remember the same
     changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
     if changed:
-        changes = ", ".join(f"{name}={_written(old[name])}, not {_written(new[name])}" for name in changed)
+        changes = ", ".join(f"{name}={written(old[name])}, not {written(new[name])}" for name in changed)
         raise SettingsError(
             f"{run} was started with {changes}; leave that out, or choose another run folder (what may change: how "
             f"long it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
             f"decay, precision, batch.split, device and search)"
         )
-
-
-def _written(value: Any) -> str:
-    """As a flag has it."""
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _may_change(name: str) -> bool:

@@ -6,14 +6,16 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from transduce.data.batches import Batches
-from transduce.data.corpus import Corpus
+from transduce.data.corpus import Corpus, line_name
 from transduce.decoding.aligner import find_aligner
 from transduce.decoding.translator import Translator
 from transduce.decoding.trust import TRUST
@@ -99,11 +101,16 @@ class Setup:
             self.device,
             self.processes.is_main,
             self.report,
-            batches.store.lines,
+            self._line_names,
             empty,
         )
         clock = Clock(Limits.of(settings), self.processes, began, deadline)
         return Trainer(updater, batches, validator, keeper, journal, self.report, clock)
+
+    def _line_names(self, places: np.ndarray) -> Sequence[str | int]:
+        """Numbers of lines; where there are several files, with their names."""
+        lines, stretches = np.unique(self.text.training.lines(places)).tolist(), self.text.stretches
+        return [line_name(stretches, line) for line in lines] if len(stretches) > 1 else lines
 
     def _batches(self, batch: BatchSettings) -> Batches:
         share = (self.processes.rank, self.processes.count)

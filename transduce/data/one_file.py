@@ -1,0 +1,92 @@
+"""One file with both sides of each pair on a line: .tsv, .jsonl, or text with a label before it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transduce.data.corpus import Pair
+from transduce.data.lines import read_lines
+from transduce.errors import DataError, SettingsError
+from transduce.files import strict_json
+
+Two = tuple[str, str]  # what is chosen for source and target
+
+
+@dataclass(frozen=True)
+class OneFile(ABC):
+    """Both sides on each line of a file; its kinds say how."""
+
+    path: str
+    columns: Two | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def __iter__(self) -> Iterator[Pair]:
+        return self.pairs(read_lines(self.path))
+
+    def pairs(self, lines: Iterator[str]) -> Iterator[Pair]:
+        """Those of some lines, from the first."""
+        for number, line in enumerate(lines, 1):
+            try:
+                yield self.pair(line)._replace(line=number)
+            except ValueError as error:
+                raise DataError(f"{self.path}, line {number}: {error}") from error
+
+    @abstractmethod
+    def pair(self, line: str) -> Pair:
+        """The sides of a line; a ValueError says what is wrong with it."""
+
+
+@dataclass(frozen=True)  # again, for its own check
+class TabFile(OneFile):
+    """Columns with a tab between them, counted from 1; the first two, if none are chosen."""
+
+    def __post_init__(self) -> None:
+        chosen = self.columns or ()
+        if any(not column.isdecimal() or int(column) < 1 for column in chosen):
+            raise SettingsError(
+                f"--columns {' '.join(chosen)}: the columns of {self.path} are numbers from 1, such as --columns 1 3"
+            )
+
+    def pair(self, line: str) -> Pair:
+        columns = line.split("\t")
+        source, target = (int(column) for column in self.columns or ("1", "2"))
+        if len(columns) < 2:
+            raise ValueError("no tab between source and target")
+        if len(columns) < max(source, target):
+            raise ValueError(f"it has {len(columns)} columns, and --columns names number {max(source, target)}")
+        return Pair(columns[source - 1], columns[target - 1])
+
+
+class JsonLines(OneFile):
+    """{"source": ..., "target": ...}, or other keys that are chosen."""
+
+    def pair(self, line: str) -> Pair:
+        source, target = self.columns or ("source", "target")
+        try:
+            record = strict_json.loads(line)
+            pair = Pair(record[source], record[target])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f'expected {{"{source}": "...", "{target}": "..."}}') from error
+        if not isinstance(pair.source, str) or not isinstance(pair.target, str):
+            raise ValueError(f"{source} and {target} must be strings")
+        return pair
+
+
+LABEL = "__label__"
+
+
+class Labelled(OneFile):
+    """__label__NAME text, as fastText has it: the text is the source, the name the target."""
+
+    def pair(self, line: str) -> Pair:
+        label, text = [*line.split(None, 1), "", ""][:2]
+        if not label.startswith(LABEL) or label == LABEL:
+            raise ValueError(f"it does not begin with {LABEL}NAME; or give labels in --target")
+        if text.lstrip().startswith(LABEL):
+            raise ValueError("more than one label; a text has one here")
+        return Pair(text.strip(), label.removeprefix(LABEL))
