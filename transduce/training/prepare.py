@@ -144,7 +144,7 @@ class _Stores(NamedTuple):
     def training_part(self, hold_out: HoldOut) -> Part:
         t = self.settings.text
         sampling = Sampling(t.sampling, t.variants, self.settings.training.seed) if t.sampling else None
-        job = Job(self.tokenizers, self.settings.data, sampling)
+        job = Job(self.tokenizers, self.settings.data, sampling, teaches=True)
         return Part(job, hold_out.leaves, rule=f"all but every {hold_out.every}")
 
     def validation_part(self, hold_out: HoldOut) -> Part:
