@@ -1,8 +1,9 @@
 """Marks for what passes through (text/protect.py), as search sees them: tokens of which a translation has those of its
 source, each once.
 
-A model that has learned them mostly does so by itself. A sentence in which it did not is searched again, with each mark
-as a term that must occur and a rule that none comes twice.
+A model that has learned them mostly does so by itself, in any engine. A sentence in which it did not is searched again
+by a rule that leaves no other way. (Marks as terms, in banks of the beam, were measured too: the texts were worse, since
+a beam has to be shared among more banks than it has places.)
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.hypotheses import IMPOSSIBLE, Beams, Hypothesis, Request
-from transduce.decoding.terms import Term
 from transduce.text.protect import MARKS
 from transduce.text.special import END
 from transduce.text.tokenizers import Tokenizer
@@ -31,10 +31,6 @@ class Marks:
         wanted = dict.fromkeys(self._read[token] for token in source if token in self._read)
         return [[token for token, mark in self._written.items() if mark == one] for one in wanted]
 
-    def terms(self, source: Sequence[int]) -> list[Term]:
-        """Each mark of a source as a term."""
-        return [Term(tuple((token,) for token in tokens), whole_words=False) for tokens in self.ids(source)]
-
     def are_kept(self, source: Sequence[int], target: Sequence[int]) -> bool:
         """Whether a target has the marks of its source, each once, and no others."""
         wanted = {self._read[token]: 1 for token in source if token in self._read}
@@ -44,6 +40,12 @@ class Marks:
         """Which sentences have to be searched again."""
         together = enumerate(zip(requests, found, strict=True))
         return [i for i, (r, some) in together if not all(self.are_kept(r.source, h.tokens) for h in some)]
+
+    def with_room(self, request: Request, positions: int) -> Request:
+        """A request whose translation may be long enough for its marks: they come before a limit."""
+        asked = len(request.prefix) + sum(term.shortest for term in request.terms)
+        room = asked + len(self.ids(request.source)) + 1
+        return request._replace(most=min(max(request.most, room), positions))
 
     def each_once(self, log_p: Tensor, beams: Beams) -> None:
         """A rule: no mark but those that are still to come, no END before them, and at last nothing else."""

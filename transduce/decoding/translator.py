@@ -11,7 +11,6 @@ import numpy as np
 
 from transduce.decoding.alignment import align, aligner_of
 from transduce.decoding.batches import Engine, PlainEngine
-from transduce.decoding.choose import Best
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
@@ -242,21 +241,16 @@ def _with_marks_kept(
     translator: Translator, requests: list[Request], found: list[list[Hypothesis]], wording: Wording, marks: Marks
 ) -> list[list[Hypothesis]]:
     """Sentences that lost a mark, or wrote one that is not theirs, are searched again by the plain way, which can be
-    told anything; with a plain beam each mark is a term, so that it comes where it is likeliest."""
+    told anything."""
     again = marks.astray(requests, found)
     if not again:
         return found
+    some = [marks.with_room(requests[i], translator.lengths.positions) for i in again]
     roles = _roles(translator.search, wording)
-    roles = roles._replace(rules=[*roles.rules, marks.each_once])
-    some = []
-    for request in (requests[i] for i in again):
-        terms = [*request.terms, *(marks.terms(request.source) if isinstance(roles.choose, Best) else ())]
-        room = len(request.prefix) + len(marks.ids(request.source)) + sum(term.shortest for term in request.terms) + 1
-        most = min(max(request.most, room), translator.lengths.positions)
-        some.append(request._replace(terms=terms, most=most))
+    roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
     is_plain = isinstance(translator.engine, PlainEngine)
     engine = translator.engine if is_plain else PlainEngine(translator.model, translator.device)
-    mended = dict(zip(again, engine.find(some, for_requests(roles, some, wording), lambda _: None), strict=True))
+    mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
     return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
 
 
