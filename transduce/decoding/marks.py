@@ -2,8 +2,8 @@
 source, each once.
 
 A model that has learned them mostly does so by itself, in any engine. A sentence in which it did not is searched again
-by a rule that leaves no other way. (Marks as terms, in banks of the beam, were measured too: the texts were worse, since
-a beam has to be shared among more banks than it has places.)
+by a rule that leaves no other way. (Marks as terms, in banks of the beam, were measured too, and the texts were worse:
+a beam had to be shared among more banks than it has places.)
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Marks:
         return request._replace(most=min(max(request.most, room), positions))
 
     def each_once(self, log_p: Tensor, beams: Beams) -> None:
-        """A rule: no mark but those that are still to come, no END before them, and at last nothing else."""
+        """A rule: no mark but those that are still to come, and they come before END: at the latest when END is the
+        likeliest, or when there is no room for anything else."""
         every = torch.tensor(list(self._written), device=log_p.device)
         for row, request in enumerate(beams.requests):
             marks = self.ids(request.source)
@@ -57,11 +58,12 @@ class Marks:
                 missing = [tokens for tokens in marks if not set(tokens) & set(written)]
                 allowed = [token for tokens in missing for token in tokens]
                 values = here[allowed].clone()
+                no_room = request.most - 1 - beams.length <= len(missing)  # END takes a place too
+                if missing and (no_room or int(here.argmax()) == END):
+                    here.fill_(IMPOSSIBLE)
                 here[every] = IMPOSSIBLE
                 if missing:
                     here[END] = IMPOSSIBLE
-                if missing and request.most - 1 - beams.length <= len(missing):  # END takes a place too
-                    here.fill_(IMPOSSIBLE)
                 here[allowed] = values
 
 
