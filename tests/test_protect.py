@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from conftest import bundled_pairs, quick_settings
 
 import transduce
@@ -15,12 +16,15 @@ from transduce.data.build import Part, _folder_name
 from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.tokenize import Chunk, Job, Sampling, tokenize
 from transduce.decoding.sentences import sentences_of
+from transduce.decoding.shortlist import learn
 from transduce.errors import SettingsError
 from transduce.inspect.words import joined, words
 from transduce.model import Model
+from transduce.models.kinds import new_model
 from transduce.settings.compose import compose
 from transduce.settings.sections import PROTECTED, DataSettings, TextSettings
 from transduce.text import case, protect
+from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
 from transduce.text.protect import LOST, MARKS, Hidden, Protection
 from transduce.text.sentences import halve, split_sentences
@@ -336,21 +340,144 @@ def protected_items(text: str) -> list[str]:
     return sorted(text[begin:end] for begin, end in EVERYTHING.spans(text))
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("runs") / "marks"
+def train_quickly(run: Path, text: dict, pairs: list[tuple[str, str]], steps: int) -> Model:
     settings = quick_settings(
-        model={"layers": 1, "d_model": 64, "d_ff": 128, "heads": 4, "dropout": 0.0},
-        text={"vocabulary": 150, "protect": ALL, "case": "marks"},
+        model={"d_model": 64, "d_ff": 128, "heads": 4, "dropout": 0.0},
+        text={"case": "marks", **text},
         batch={"tokens": 1024},
         optimizer={"schedule": "cosine", "rate": 5e-3, "warmup": 30},
-        training={"steps": 400, "validate_every": 200, "log_every": 100, "label_smoothing": 0.0},
+        training={"steps": steps, "validate_every": steps, "log_every": 100, "label_smoothing": 0.0},
         search={"beam": 2, "split": False},
     )
-    fit(run, ListCorpus(generated(4000, seed=1)), ListCorpus(generated(60, seed=2)), settings)
-    return run
+    fit(run, ListCorpus(pairs), ListCorpus(pairs[:40]), settings)
+    return transduce.load(run)
 
 
 @pytest.fixture(scope="module")
-def model(trained: Path) -> Model:
-    return transduce.load(trained)
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    run = tmp_path_factory.mktemp("runs") / "marks"
+    return train_quickly(run, {"vocabulary": 150, "protect": ALL}, generated(4000, seed=1), steps=400)
+
+
+def test_what_is_protected_comes_through(model: Model) -> None:
+    pairs = generated(200, seed=5)
+    found = model.translate([source for source, _ in pairs])
+    kept = [protected_items(t.text) == protected_items(target) for t, (_, target) in zip(found, pairs, strict=True)]
+    assert sum(kept) / len(kept) >= 0.99
+    right = [t.text == target for t, (_, target) in zip(found, pairs, strict=True)]
+    assert sum(right) / len(right) >= 0.8  # it has learned where they belong, with the gaps around them
+    assert {t.status for t in found} == {"ok"}
+
+
+@pytest.fixture(scope="module")
+def ignorant(model: Model) -> Model:
+    """The same with weights that have learned nothing."""
+    tokenizers = model.tokenizers
+    torch.manual_seed(3)
+    weights = new_model(model.settings.model, tokenizers.source.size, tokenizers.target.size).eval()
+    return Model(weights, tokenizers, model.settings, "cpu")
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"beam": 1},
+        {"beam": 3},
+        {"beam": 4, "groups": 2},
+        {"beam": 3, "mbr": "chrf"},
+        {"method": "sample"},
+        {"beam": 2, "no_repeat": 2, "max_length": 2},
+        {"beam": 2, "engine": "plain"},
+    ],
+)
+def test_whatever_the_model_each_item_comes_once(ignorant: Model, search: dict) -> None:
+    sources = [source for source, _ in generated(12, seed=6)]
+    for translation in ignorant.with_search(**search).translate(sources, n_best=min(search.get("beam", 2), 2)):
+        wanted = protected_items(translation.source)
+        for candidate in translation.candidates:
+            assert all(candidate.text.count(item) >= wanted.count(item) for item in wanted), candidate.text
+            assert not any(mark in candidate.text for mark in MARKS)
+            assert sum(token in wanted for token in candidate.tokens) == len(wanted)
+        assert translation.status in ("ok", "length")
+
+
+def test_where_there_is_no_room_the_status_says_so(model: Model) -> None:
+    (found,) = model.stream(["Die katze sieht 12 haus."], prefixes=["the dog " * 40])
+    assert found.status == "unmet"
+    assert "12" not in found.text
+
+
+def test_ctranslate2_searches_what_it_lost_again(model: Model, ignorant: Model) -> None:
+    pytest.importorskip("ctranslate2")
+    sources = [source for source, _ in generated(20, seed=7)]
+    for one in (model, ignorant):
+        for translation in one.with_search(engine="ctranslate2", stop="usual").translate(sources):
+            wanted = protected_items(translation.source)
+            assert all(translation.text.count(item) >= wanted.count(item) for item in wanted)
+    with_ours = [t.text for t in model.with_search(stop="usual").translate(sources)]
+    assert [t.text for t in model.with_search(engine="ctranslate2", stop="usual").translate(sources)] == with_ours
+
+
+def test_prefix_glossary_and_forbidden_words_go_with_it(model: Model) -> None:
+    source = "Die katze sieht 3,5% haus."
+    (found,) = model.stream([source], prefixes=["3,5% Dog"])
+    assert found.text.startswith("3,5% Dog")
+    assert found.text.count("3,5%") == 1
+    glossary = Glossary.from_lines(["haus\tdoor", "3,5%\tthe House"], "words")  # an entry goes before protection
+    found = model.translate(source, glossary=glossary)
+    assert "the House" in found.text
+    assert "door" in found.text
+    assert "3,5%" not in found.text
+    assert "Dog" not in model.translate("Die Hund sieht Hund", forbidden=["Dog"]).text
+    assert "dog" not in model.translate("Die hund sieht hund", forbidden=["dog"]).text
+
+
+def test_alignments_count_the_words_of_the_text(model: Model) -> None:
+    found = model.translate("Die <b>katze</b> sieht 12 <i>haus</i>", alignment=True, alternatives=2)
+    assert max(i for i, _ in found.alignment) < len(found.source.split())
+    assert max(j for _, j in found.alignment) < len(found.text.split())
+    assert len(found.alternatives) == len(found.candidates[0].tokens) + 1
+    assert {"<b>", "</b>", "12"} <= set(found.candidates[0].tokens)
+
+
+def test_a_shortlist_leaves_marks_in(model: Model) -> None:
+    tokenizers = model.tokenizers
+    pairs = [(tokenizers.source.encode([s])[0], tokenizers.target.encode([t])[0]) for s, t in generated(300, seed=8)]
+    shortlist = learn(pairs, tokenizers, partners=5, frequent=20)
+    for translation in model.translate([source for source, _ in generated(20, seed=9)], shortlist=shortlist):
+        wanted = protected_items(translation.source)
+        assert all(translation.text.count(item) >= wanted.count(item) for item in wanted)
+
+
+def test_scores_and_traces_see_marks(model: Model) -> None:
+    pairs = generated(30, seed=10)
+    right = list(model.score(pairs))
+    wrong = list(model.score((source, re.sub(r"\d", "7", target)) for source, target in pairs))
+    assert sum(s.log_probability for s in right) > sum(s.log_probability for s in wrong)
+    source, target = "Die <b>katze</b> sieht <i>haus</i>", "<i>house</i> the <b>cat</b> sees"
+    trace = model.trace(source)
+    assert trace.text == source
+    assert trace.translation == model.translate(source).text
+    assert {"<b>", "</i>"} <= set(trace.source) & set(trace.target)
+    given = model.trace(source, target[:1].upper() + target[1:])
+    assert given.translation == target
+    assert given.merged().source[-1] == "</s>"
+    struck = model.trace("Die <s>katze</s> sieht")
+    assert "‹s›" in struck.source  # not taken for the special tokens of that name
+    assert "‹/s›" in struck.source
+
+
+# ---- capitals ------------------------------------------------------------------------------------------------------
+
+
+def test_capitals_in_capitals_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a larger share of them than usual: the text is small."""
+    monkeypatch.setattr("transduce.data.tokenize.ALL_CAPS", 0.4)
+    nouns, verbs = list(NOUNS.items()), list(VERBS.items())
+    every = [(f"Die {a} {v} {b}.", f"The {c} {w} {d}.") for a, c in nouns for v, w in verbs for b, d in nouns]
+    draw = Random(1)
+    model = train_quickly(tmp_path / "run", {"vocabulary": 75}, [draw.choice(every) for _ in range(3000)], steps=500)
+    for form in (str, str.upper):
+        found = model.translate([form(source) for source, _ in every])
+        right = [t.text == form(target) for t, (_, target) in zip(found, every, strict=True)]
+        assert sum(right) / len(right) > 0.9
