@@ -52,13 +52,15 @@ class Marks:
         likeliest, or when there is no room for anything else."""
         every = torch.tensor(list(self._written), device=log_p.device)
         for row, request in enumerate(beams.requests):
-            marks = self.ids(request.source)
+            if beams.length < len(request.prefix):
+                continue  # there is no choice
+            marks, terms = self.ids(request.source), sum(term.shortest for term in request.terms)
             for beam, written in enumerate(beams.tokens[row].tolist()):
                 here = log_p[row, beam]
                 missing = [tokens for tokens in marks if not set(tokens) & set(written)]
                 allowed = [token for tokens in missing for token in tokens]
                 values = here[allowed].clone()
-                no_room = request.most - 1 - beams.length <= len(missing)  # END takes a place too
+                no_room = request.most - 1 - beams.length <= len(missing) + terms  # END takes a place too
                 if missing and (no_room or int(here.argmax()) == END):
                     here.fill_(IMPOSSIBLE)
                 here[every] = IMPOSSIBLE

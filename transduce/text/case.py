@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from transduce.text.sentences import UNSPACED
 
@@ -41,6 +42,7 @@ def frequent_words(texts: Iterable[str], most: int) -> list[str]:
     return often[:most]
 
 
+@lru_cache(100_000)  # most words of a text have been there before
 def _mark_word(word: str) -> str:
     if word in CASE_MARKS:
         return QUOTED + word

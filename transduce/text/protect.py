@@ -34,6 +34,7 @@ PATTERNS = {  # in order: what begins first wins, then what stands first here
     "numbers": rf"(?<!{_LETTER})[-+−]?(?>\d+(?:[.,:/'’–-]\d+){{0,9}})(?!{_LETTER})[%‰]?",
     "emoji": r"[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55][\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d\u20e3]*",
 }
+_HINT = re.compile(rf"[\d@<&{{%$/\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff{MARKS}]|www\.")  # an item has one
 _WORD = "word"  # the neighbour of an item, if it is a letter or digit
 _TOUCHING = re.compile(rf"(?<=[{MARKS}])(?=[{MARKS}]|{_LETTER})|(?<={_LETTER})(?=[{MARKS}])")
 _NAME = re.compile(rf"(?<!\w)[^\W\d_{UNSPACED}]{{2,}}+(?!\w)")
@@ -134,6 +135,7 @@ class Protection:
         chosen = [pattern for pattern in (settings.protect_pattern, usual) if pattern]
         # Marks that somebody typed come first: they must not be taken for ours.
         self._patterns = [re.compile(pattern) for pattern in (f"[{MARKS}]", *chosen)] if chosen else []
+        self._only_usual = settings.protect_pattern is None
         self._settings, self._spared = settings, spared
 
     def sparing(self, pattern: re.Pattern[str]) -> Protection:
@@ -174,6 +176,8 @@ class Protection:
     def spans(self, text: str) -> list[Span]:
         """Every item of a text: marks that somebody typed, then the user's, then the usual ones."""
         found: list[Span] = []
+        if not self or (self._only_usual and not _HINT.search(text)):
+            return found  # which is soon seen
         taken = bytearray(len(text))
         for pattern in [self._spared, *self._patterns] if self._spared else self._patterns:
             for begin, end in (match.span() for match in pattern.finditer(text)):
