@@ -440,6 +440,15 @@ def test_alignments_count_the_words_of_the_text(model: Model) -> None:
     assert {"<b>", "</b>", "12"} <= set(found.candidates[0].tokens)
 
 
+def test_every_sentence_of_a_line_has_its_own_marks(model: Model) -> None:
+    line = "Die katze sieht 12 haus.  Die hund kauft 7,5% tür."
+    found = model.with_search(split=True).translate(line, n_best=2, alignment=True)
+    assert len(found.parts) == 2
+    for text in (found.text, *(candidate.text for candidate in found.candidates)):
+        assert [item for item in ("12", "7,5%") if text.count(item) == 1] == ["12", "7,5%"]
+    assert max(j for _, j in found.alignment) < len(found.text.split())
+
+
 def test_a_shortlist_leaves_marks_in(model: Model) -> None:
     tokenizers = model.tokenizers
     pairs = [(tokenizers.source.encode([s])[0], tokenizers.target.encode([t])[0]) for s, t in generated(300, seed=8)]
