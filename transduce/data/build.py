@@ -211,6 +211,9 @@ def _folder_name(digest: str, part: Part) -> str:
     filters = [*drops, settings.max_tokens, settings.max_ratio]
     facts = [FORMAT, digest, part.rule, part.text, tokenizers.settings.lowercase, filters, part.job.sampling]
     facts += [part.weights] if part.weights else []  # without, the names are those of stores that are there
+    rewriting = [getattr(tokenizers.settings, key) for key in ("case", "protect", "protect_pattern")]
+    if rewriting != ["typed", None, None]:  # else the name is what it was before these were there
+        facts += [rewriting, part.job.teaches]
     name = hashlib.sha256(repr(facts).encode())
     for content in tokenizers.files().values():
         name.update(content)

@@ -28,7 +28,7 @@ def tokenize_all(chunks: Iterator[Chunk], jobs: Sequence[Job]) -> Iterator[Token
     # fork, where there is one, does not run the user's script again; workers touch neither torch nor a GPU
     start = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     tokenizers = jobs[0].tokenizers
-    given = (tokenizers.files(), tokenizers.settings, [(job.settings, job.sampling) for job in jobs])
+    given = (tokenizers.files(), tokenizers.settings, [job[1:] for job in jobs])
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, start, _start_worker, given) as pool:
         try:
@@ -59,13 +59,13 @@ _jobs: list[Job]  # of a worker
 
 
 def _start_worker(
-    files: dict[str, bytes], text: TextSettings, jobs: Sequence[tuple[DataSettings, Sampling | None]]
+    files: dict[str, bytes], text: TextSettings, jobs: Sequence[tuple[DataSettings, Sampling | None, bool]]
 ) -> None:
     global _jobs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     tokenizers = Tokenizers.from_files(files, text)
-    _jobs = [Job(tokenizers, settings, sampling) for settings, sampling in jobs]
+    _jobs = [Job(tokenizers, *job) for job in jobs]
 
 
 def _end_with_parent() -> None:

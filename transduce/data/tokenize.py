@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,11 @@ import numpy as np
 from transduce.data.corpus import Pair
 from transduce.data.filters import REASONS, Ids, first_reason, text_filters, token_filters
 from transduce.settings.sections import DataSettings
+from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.tokenizers import Tokenizers
+
+ALL_CAPS = 0.02  # share of pairs that are put into capitals, where case has marks
 
 
 class Sampling(NamedTuple):
@@ -30,10 +34,19 @@ class Job(NamedTuple):
     tokenizers: Tokenizers
     settings: DataSettings
     sampling: Sampling | None = None
+    teaches: bool = False  # text to learn from: with what corpora hardly have, and a model must know all the same
 
     @property
     def variants(self) -> int:
         return self.sampling.variants if self.sampling else 1
+
+
+class _Kept(NamedTuple):
+    """A pair that no filter keeps out."""
+
+    text: Pair
+    digest: bytes  # of the pair as it was, before anything was hidden
+    ids: Ids
 
 
 class Chunk(NamedTuple):
@@ -66,17 +79,18 @@ def tokenize(chunk: Chunk, job: Job) -> Tokenized:
             dropped[reason] += 1
         else:
             pairs.append(pair)
-    sources = job.tokenizers.source.encode([pair.source for pair in pairs])
-    targets = job.tokenizers.target.encode([pair.target for pair in pairs])
-    kept: list[tuple[Pair, Ids]] = []
-    for pair, ids in zip(pairs, map(Ids, sources, targets), strict=True):
+    digests = [hashlib.blake2b(f"{p.source}\t{p.target}".encode(), digest_size=8).digest() for p in pairs]
+    texts = [_as_read(pair, digest, job) for pair, digest in zip(pairs, digests, strict=True)]
+    sources = job.tokenizers.source.encode([text.source for text in texts])
+    targets = job.tokenizers.target.encode([text.target for text in texts])
+    kept: list[_Kept] = []
+    for text, digest, ids in zip(texts, digests, map(Ids, sources, targets), strict=True):
         if reason := first_reason(of_tokens, ids):
             dropped[reason] += 1
         else:
-            kept.append((pair, ids))
-    digests = (hashlib.blake2b(f"{pair.source}\t{pair.target}".encode(), digest_size=8).digest() for pair, _ in kept)
-    everything = _sampled(kept, chunk.number, job) if job.sampling else [ids for _, ids in kept]
-    lines = np.array([pair.line for pair, _ in kept], np.int64).repeat(job.variants)
+            kept.append(_Kept(text, digest, ids))
+    everything = _sampled(kept, chunk.number, job) if job.sampling else [pair.ids for pair in kept]
+    lines = np.array([pair.text.line for pair in kept], np.int64).repeat(job.variants)
     return Tokenized(
         part=chunk.part,
         source=np.fromiter(itertools.chain.from_iterable(ids.source for ids in everything), np.uint32),
@@ -86,16 +100,30 @@ def tokenize(chunk: Chunk, job: Job) -> Tokenized:
             *_begin_length([ids.target for ids in everything]),
             lines,
         ]),
-        hashes=np.frombuffer(b"".join(digests), np.uint64),
+        hashes=np.frombuffer(b"".join(pair.digest for pair in kept), np.uint64),
         dropped=dropped,
         read=len(chunk.pairs),
     )  # fmt: skip
 
 
-def _sampled(kept: list[tuple[Pair, Ids]], number: int, job: Job) -> list[Ids]:
+def _as_read(pair: Pair, digest: bytes, job: Job) -> Pair:
+    """A normalised pair as tokenizers read it: what passes through is hidden, and of text that teaches a share is put
+    into ALL CAPS, where case has marks. Chance comes from the pair itself, so it is the same in every process."""
+    protection, has_marks = job.tokenizers.protection, job.tokenizers.settings.case == "marks"
+    if not (protection or (job.teaches and has_marks)):
+        return pair
+    draw = Random(digest) if job.teaches else None
+    source, target = (hidden.text for hidden in protection.hide_pair(pair.source, pair.target, draw))
+    if draw is not None and has_marks and draw.random() < ALL_CAPS:
+        source = source.upper()
+        target = target if task_of(job.tokenizers.settings).labels else target.upper()
+    return Pair(source, target, pair.line)
+
+
+def _sampled(kept: list[_Kept], number: int, job: Job) -> list[Ids]:
     """The variants of each pair, one after the other; a pair stays as it was encoded where one side grew too long."""
     assert job.sampling is not None
-    amount, texts = job.sampling.amount, [pair for pair, _ in kept]
+    amount, texts = job.sampling.amount, [pair.text for pair in kept]
     drawn = []
     for variant in range(job.variants):
         seed = hash((job.sampling.seed, number, variant))  # of numbers: the same in every process
@@ -105,7 +133,7 @@ def _sampled(kept: list[tuple[Pair, Ids]], number: int, job: Job) -> list[Ids]:
     longest = job.settings.max_tokens - 1
     return [
         variant if max(map(len, variant)) <= longest else plain
-        for (_, plain), *variants in zip(kept, *drawn, strict=True)
+        for (_, _, plain), *variants in zip(kept, *drawn, strict=True)
         for variant in variants
     ]
 

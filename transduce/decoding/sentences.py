@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from transduce.text.normalise import normalise
+from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import halve, split_sentences
 from transduce.text.tokenizers import Tokenizer
 
@@ -18,30 +19,39 @@ class Sentence(NamedTuple):
     line: int
     gap: str  # white space between the one before and this
     text: str
+    hidden: Hidden  # the same, normalised, as the tokenizer reads it
     source: list[int]  # its tokens
     whole: bool = True  # nothing of it was left out
     long: bool = False  # it is a piece
 
 
-def sentences_of(lines: Sequence[str], tokenizer: Tokenizer, longest: int, split: bool) -> list[Sentence]:
+def sentences_of(
+    lines: Sequence[str], tokenizer: Tokenizer, longest: int, split: bool, protection: Protection = NOTHING
+) -> list[Sentence]:
     """Of all lines, in order. `split`: lines into their sentences, and these into pieces where they have more than
     `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out."""
-    parts = [(i, *part) for i, line in enumerate(lines) for part in _parts(line, split)]
-    encoded = tokenizer.encode([normalise(text) for _, _, text in parts])
+    parts = [(i, *part) for i, line in enumerate(lines) for part in _parts(line, split, protection)]
     found: list[Sentence] = []
-    for (line, gap, text), ids in zip(parts, encoded, strict=True):
-        if len(ids) <= longest:
-            found.append(Sentence(line, gap, text, ids))
+    for sentence in _read(parts, tokenizer, protection):
+        if len(sentence.source) <= longest:
+            found.append(sentence)
         elif split:
-            found += _pieces(line, gap, text, ids, tokenizer, longest)
+            found += _pieces(sentence, tokenizer, longest, protection)
         else:
-            found.append(Sentence(line, gap, text, ids[:longest], whole=False))
+            found.append(sentence._replace(source=sentence.source[:longest], whole=False))
     return found
 
 
-def _parts(line: str, split: bool) -> Iterator[tuple[str, str]]:
+def _read(parts: Sequence[tuple[int, str, str]], tokenizer: Tokenizer, protection: Protection) -> list[Sentence]:
+    """Texts, with their lines and gaps, in tokens."""
+    hidden = [protection.hide(normalise(text)) for _, _, text in parts]
+    encoded = tokenizer.encode([each.text for each in hidden])
+    return [Sentence(*part, each, ids) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
+
+
+def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:
     """The sentences of a line, each with the white space before it."""
-    sentences = split_sentences(line) if split else [line]
+    sentences = split_sentences(line, protection.within(line)) if split else [line]
     if len(sentences) <= 1:
         yield "", line
         return
@@ -53,15 +63,14 @@ def _parts(line: str, split: bool) -> Iterator[tuple[str, str]]:
         gap = sentence[len(sentence.rstrip()) :] if text else gap + sentence
 
 
-def _pieces(line: int, gap: str, text: str, ids: list[int], tokenizer: Tokenizer, longest: int) -> list[Sentence]:
+def _pieces(sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection) -> list[Sentence]:
     """A sentence that is too long, halved until every piece is one that a model can be good at."""
+    line, gap, text, _, ids, *_ = sentence
     if len(ids) <= min(longest, PIECE) or len(text) < 2:
-        return [Sentence(line, gap, text, ids[:longest], whole=len(ids) <= longest, long=True)]
-    left, right = halve(text)
+        return [sentence._replace(source=ids[:longest], whole=len(ids) <= longest, long=True)]
+    left, right = halve(text, protection.within(text))
     between = left[len(left.rstrip()) :]
-    two = [part.strip() for part in (left, right)]
-    some: list[Sentence] = []
-    encoded = tokenizer.encode([normalise(part) for part in two])
-    for before, part, tokens in zip((gap, between), two, encoded, strict=True):
-        some += _pieces(line, before, part, tokens, tokenizer, longest)
-    return some
+    parts = [(line, gap, left.strip()), (line, between, right.strip())]
+    return [
+        piece for part in _read(parts, tokenizer, protection) for piece in _pieces(part, tokenizer, longest, protection)
+    ]

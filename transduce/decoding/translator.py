@@ -15,9 +15,11 @@ from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.lengths import Lengths
+from transduce.decoding.marks import Marks
 from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.results import Candidate, TargetScore, Translation, gravest, join
 from transduce.decoding.roles import for_requests, make_roles
+from transduce.decoding.search import Roles
 from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.trust import Answer, Trust, Verdict
 from transduce.decoding.wishes import Wishes, Wording
@@ -26,7 +28,7 @@ from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
-from transduce.settings.sections import Settings
+from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.tokenizers import Tokenizers
@@ -97,7 +99,8 @@ class Translator:
         """
         wishes = wishes or Wishes()
         self._check(wishes)
-        wording = Wording(wishes, self.tokenizers.target, self.tokenizers.source)
+        tokenizers = self.tokenizers
+        wording = Wording(wishes, tokenizers.target, tokenizers.source, tokenizers.protection)
         remaining, done = iter(lines), 0
         begins = itertools.chain(prefixes, itertools.repeat(""))
         while read := list(itertools.islice(remaining, chunk or self.engine.chunk)):
@@ -111,8 +114,10 @@ class Translator:
         """The log-probability of each target given its source, in order."""
         remaining, longest = iter(pairs), self.lengths.longest
         while read := list(itertools.islice(remaining, chunk)):
-            sources = self.tokenizers.source.encode([normalise(source) for source, _ in read])
-            targets = self.tokenizers.target.encode([normalise(target) for _, target in read])
+            hide = self.tokenizers.protection.hide_pair
+            hidden = [hide(normalise(source), normalise(target)) for source, target in read]
+            sources = self.tokenizers.source.encode([source.text for source, _ in hidden])
+            targets = self.tokenizers.target.encode([target.text for _, target in hidden])
             yield from score_targets(self.model, sources, targets, longest, self.search.tokens, self.device)
 
     def _check(self, wishes: Wishes) -> None:
@@ -136,7 +141,7 @@ class Translator:
         self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
     ) -> list[Translation]:
         split = self.search.split and not task_of(self.settings).labels
-        sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split)
+        sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split, wording.protection)
         filled = [sentence for sentence in sentences if sentence.source]
         requests = self._requests(filled, prefixes, wording)
         count = 0
@@ -148,9 +153,12 @@ class Translator:
             progress.update(at, lines=f"{at:,}")
 
         hypotheses = self._find(requests, wording, found)
+        if wording.marks is not None:
+            hypotheses = _with_marks_kept(self, requests, hypotheses, wording, wording.marks)
         finished = list(self._finish(filled, hypotheses, wording))
         finished = finished if self.trust is None else _trusted(filled, finished, self.trust)
-        translated = iter(self._aligned(filled, finished, wording) if wording.wishes.alignment else finished)
+        found_all = self._aligned(filled, finished, wording) if wording.wishes.alignment else finished
+        translated = map(_restored, filled, found_all)
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return _joined(lines, sentences, each)
 
@@ -160,7 +168,7 @@ class Translator:
         limits = {length: (self.lengths.limit(length), self.lengths.least(length)) for length in lengths}
         plain = [Request(s.source, *limits[len(s.source)]) for s in sentences]
         if wording.shortlist is not None:
-            plain = [request._replace(vocabulary=wording.shortlist.of(request.source)) for request in plain]
+            plain = [request._replace(vocabulary=wording.vocabulary(request.source)) for request in plain]
         if not wording.has_terms and not any(prefixes):
             return plain
         requests, line = [], -1
@@ -172,10 +180,7 @@ class Translator:
 
     def _find(self, requests: list[Request], wording: Wording, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """Sentences with terms apart: their search is slower, and the others need not wait for it."""
-        s, wanted = self.search, wording.wishes.n_best
-        if s.mbr != "none":
-            wanted = s.beam if s.method == "beam" else s.candidates
-        roles = make_roles(s, wanted, wording)
+        roles = _roles(self.search, wording)
         if not wording.has_terms:
             return self.engine.find(requests, for_requests(roles, requests, wording), found) if requests else []
         results: list[list[Hypothesis]] = [[] for _ in requests]
@@ -218,8 +223,9 @@ class Translator:
         sources, targets = [s.source for s in sentences], [[ids[piece] for piece in tokens] for tokens in written]
         places = align(self.model, sources, targets, aligner_of(self.settings), self.search.tokens, self.device)
         for sentence, t, tokens, looked in zip(sentences, found, written, places, strict=True):
-            read = self.tokenizers.source.cut(normalise(sentence.text))
-            yield t._replace(alignment=word_links(read, tokens, looked))
+            read = self.tokenizers.source.cut(sentence.hidden.text)
+            restore = sentence.hidden.restore_pieces
+            yield t._replace(alignment=word_links(restore(read), restore(tokens), looked))
 
     def _alternatives(
         self, sentence: Sentence, best: Hypothesis, wording: Wording
@@ -229,8 +235,47 @@ class Translator:
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 
+def _roles(s: SearchSettings, wording: Wording) -> Roles:
+    wanted = wording.wishes.n_best
+    if s.mbr != "none":
+        wanted = s.beam if s.method == "beam" else s.candidates
+    return make_roles(s, wanted, wording)
+
+
+def _with_marks_kept(
+    translator: Translator, requests: list[Request], found: list[list[Hypothesis]], wording: Wording, marks: Marks
+) -> list[list[Hypothesis]]:
+    """Sentences that lost a mark, or wrote one that is not theirs, are searched again by the plain way, which can be
+    told anything."""
+    again = marks.astray(requests, found)
+    if not again:
+        return found
+    some = [marks.with_room(requests[i], translator.lengths.positions) for i in again]
+    roles = _roles(translator.search, wording)
+    roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
+    is_plain = isinstance(translator.engine, PlainEngine)
+    engine = translator.engine if is_plain else PlainEngine(translator.model, translator.device)
+    mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
+    return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
+
+
+def _restored(sentence: Sentence, translation: Translation) -> Translation:
+    """With what the marks stand for."""
+    hidden = sentence.hidden
+    if hidden.items is None:
+        return translation
+    return translation._replace(
+        text=hidden.restore(translation.text),
+        candidates=tuple(
+            c._replace(text=hidden.restore(c.text), tokens=tuple(map(hidden.name, c.tokens)))
+            for c in translation.candidates
+        ),
+        alternatives=tuple(tuple((hidden.name(piece), p) for piece, p in row) for row in translation.alternatives),
+    )
+
+
 def _with_wishes(request: Request, sentence: Sentence, begins_with: str, wording: Wording, positions: int) -> Request:
-    prefix, terms = wording.prefix(begins_with), wording.terms(normalise(sentence.text))
+    prefix, terms = wording.prefix(begins_with, sentence.hidden), wording.terms(sentence.hidden.text)
     room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
     short = request.vocabulary
     if short is not None:  # what was asked for may be written too
@@ -244,8 +289,9 @@ def _status(sentence: Sentence, best: Hypothesis, wording: Wording) -> str:
     if not sentence.whole:
         return "truncated"
     if not best.complete:
-        missing = wording.has_terms and wording.are_missing(normalise(sentence.text), best.tokens)
-        return "unmet" if missing else "length"
+        missing = wording.are_missing(sentence.hidden.text, best.tokens)
+        lost = wording.marks is not None and not wording.marks.are_kept(sentence.source, best.tokens)
+        return "unmet" if missing or lost else "length"
     return "long" if sentence.long else "ok"
 
 

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.decoding.marks import Marks
 from transduce.decoding.shortlist import Shortlist, ShortlistIds
 from transduce.decoding.terms import Term, Written
 from transduce.errors import DataError, SettingsError
+from transduce.text.case import CAPITAL, CAPITALS
 from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
+from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import is_unspaced
 from transduce.text.special import END, SPECIAL, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
@@ -39,11 +43,19 @@ class Wishes:
 class Wording:
     """Wishes in the tokens of a target vocabulary."""
 
-    def __init__(self, wishes: Wishes, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
+    def __init__(
+        self,
+        wishes: Wishes,
+        tokenizer: Tokenizer,
+        source: Tokenizer | None = None,
+        protection: Protection = NOTHING,
+    ) -> None:
         self.wishes = wishes
         self.tokenizer = tokenizer
-        short = wishes.shortlist
+        short, glossary = wishes.shortlist, wishes.glossary
         self.shortlist = None if short is None or source is None else ShortlistIds(short, source, tokenizer)
+        self.protection = protection if glossary is None else protection.sparing(glossary.pattern)
+        self.marks = Marks(source, tokenizer) if protection and source is not None else None
         try:
             self._keep = None if wishes.keep is None else re.compile(wishes.keep)
         except re.error as error:
@@ -61,7 +73,7 @@ class Wording:
     @cached_property
     def word_start(self) -> Tensor:
         """(V,) what may follow a whole word: a token that begins another, a punctuation mark, the end."""
-        starts = [not piece[:1].isalnum() for piece in self.pieces]
+        starts = [not (piece[:1].isalnum() or piece[:1] in (CAPITAL, CAPITALS)) for piece in self.pieces]
         starts[END] = True
         return torch.tensor(starts)
 
@@ -71,7 +83,7 @@ class Wording:
         ids = {piece: i for i, piece in enumerate(self.pieces) if i >= len(SPECIAL)}
         longest = max(map(len, ids))
         found = []
-        for word in map(normalise, self.wishes.forbidden):
+        for word in map(self._spelled, self.wishes.forbidden):
             spelled = {form.replace(" ", SPACE) for form in (f" {word}", word if is_unspaced(word) else f" {word}")}
             ways = [way for form in spelled for way in _ways(form, ids, longest)][:MOST_WAYS]
             if not ways:
@@ -79,9 +91,20 @@ class Wording:
             found += ways
         return found
 
-    def prefix(self, text: str) -> list[int]:
-        """The tokens that a translation is to begin with."""
-        return self.tokenizer.encode([normalise(text)])[0] if text.strip() else []
+    def _spelled(self, word: str) -> str:
+        """A word as its tokens spell it."""
+        return "".join(self.tokenizer.cut(normalise(word))).replace(SPACE, " ").strip()
+
+    def prefix(self, text: str, source: Hidden) -> list[int]:
+        """The tokens that the translation of a source is to begin with."""
+        return self.tokenizer.encode([self.protection.hide_known(normalise(text), source)])[0] if text.strip() else []
+
+    def vocabulary(self, source: Sequence[int]) -> np.ndarray | None:
+        """What the shortlist lets a source be written with; its marks in any case."""
+        if self.shortlist is None:
+            return None
+        marks = [] if self.marks is None else [token for tokens in self.marks.ids(source) for token in tokens]
+        return np.union1d(self.shortlist.of(source), np.array(marks, np.int64))
 
     def terms(self, source: str) -> list[Term]:
         """What must be written for this source: its glossary entries, and what is to be taken over unchanged."""
@@ -93,7 +116,9 @@ class Wording:
         return [self._term(forms) for forms in wanted]
 
     def are_missing(self, source: str, tokens: Sequence[int]) -> bool:
-        """Whether a translation does not have all that must be written for this source."""
+        """Whether a translation does not have all that was asked for with this source."""
+        if not self.has_terms:
+            return False
         terms, written = self.terms(source), Written()
         for token in tokens:
             written = written.advance(token, terms)

@@ -13,6 +13,7 @@ import torch
 
 from transduce.data.layout import lay_out
 from transduce.decoding.hypotheses import Beams, Penalty, Request
+from transduce.decoding.marks import Marks
 from transduce.decoding.rules import never_written
 from transduce.decoding.search import Roles, search
 from transduce.decoding.translator import Translator
@@ -22,6 +23,7 @@ from transduce.inspect.kinds import ATTENTION_KINDS
 from transduce.inspect.words import joined, merge, words
 from transduce.models.kinds import kind_of
 from transduce.text.normalise import normalise
+from transduce.text.protect import Hidden, Protection
 from transduce.text.special import BEGIN, END, SPECIAL
 from transduce.text.tokenizers import Tokenizer
 
@@ -162,14 +164,15 @@ class Trace:
 @torch.inference_mode()
 def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     """Translate `text`, or read `target` as its translation, and note everything on the way."""
-    source_ids = _encode(model.tokenizers.source, text, "sentence", model.lengths.longest)
+    read, written = _hidden(model.tokenizers.protection, text, target)
+    source_ids = _encode(model.tokenizers.source, read, "sentence", model.lengths.longest)
     if not source_ids:
         raise DataError("there is nothing to look at: the sentence is empty")
     nodes: tuple[Node, ...] = ()
     if target is None:
-        target_ids, nodes = _follow_beams(model, source_ids)
+        target_ids, nodes = _follow_beams(model, read, source_ids)
     else:
-        target_ids = _encode(model.tokenizers.target, target, "target", model.lengths.longest)
+        target_ids = _encode(model.tokenizers.target, written, "target", model.lengths.longest)
     source = lay_out([[[*source_ids, END]]]).to(model.device)
     target_in = lay_out([[[BEGIN, *target_ids]]]).to(model.device)
     model.model.eval()
@@ -180,29 +183,38 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     if target is None:
         never_written(log_p)
     p = log_p.exp()
-    written = torch.tensor([*target_ids, END], device=p.device)
+    of_target = torch.tensor([*target_ids, END], device=p.device)
     best, ids = p.topk(min(BEST, p.size(1)))
-    names = [_names(model.tokenizers.target, row) for row in ids.tolist()]
+    names = [_names(model.tokenizers.target, row, read) for row in ids.tolist()]
     return Trace(
         text=normalise(text),
-        translation=model.tokenizers.target.decode(target_ids),
-        source=_names(model.tokenizers.source, [*source_ids, END]),
-        target=_names(model.tokenizers.target, [*target_ids, END]),
-        read=_names(model.tokenizers.target, [BEGIN, *target_ids]),
+        translation=written.restore(model.tokenizers.target.decode(target_ids)),
+        source=_names(model.tokenizers.source, [*source_ids, END], read),
+        target=_names(model.tokenizers.target, [*target_ids, END], read),
+        read=_names(model.tokenizers.target, [BEGIN, *target_ids], read),
         encoder=_stacked(maps.encoder),
         decoder=_stacked(maps.decoder),
         cross=_stacked(maps.cross),
         next_tokens=tuple(tuple(zip(row, q, strict=True)) for row, q in zip(names, best.tolist(), strict=True)),
-        probabilities=tuple(p.gather(1, written.unsqueeze(1)).squeeze(1).tolist()),
+        probabilities=tuple(p.gather(1, of_target.unsqueeze(1)).squeeze(1).tolist()),
         beams=nodes,
         model=kind_of(model.settings.model).describe(model.settings.model),
     )
 
 
-def _encode(tokenizer: Tokenizer, text: str, what: str, longest: int) -> list[int]:
-    if not isinstance(text, str):
-        raise DataError(f"a sentence is text, not {type(text).__name__}: {text!r}")
-    ids = tokenizer.encode([normalise(text)])[0]
+def _hidden(protection: Protection, text: str, target: str | None) -> tuple[Hidden, Hidden]:
+    """Source and target as tokenizers read them; of a target that is yet to be written, what its marks stand for."""
+    for given in (text, "" if target is None else target):
+        if not isinstance(given, str):
+            raise DataError(f"a sentence is text, not {type(given).__name__}: {given!r}")
+    if target is not None:
+        return protection.hide_pair(normalise(text), normalise(target))
+    source = protection.hide(normalise(text))
+    return source, source
+
+
+def _encode(tokenizer: Tokenizer, hidden: Hidden, what: str, longest: int) -> list[int]:
+    ids = tokenizer.encode([hidden.text])[0]
     if len(ids) > longest:
         raise DataError(f"the {what} has {len(ids)} tokens; this model reads at most {longest}")
     return ids
@@ -212,11 +224,11 @@ def _stacked(layers: list[torch.Tensor]) -> np.ndarray | None:
     return torch.cat(layers).float().cpu().numpy() if layers else None  # (layers, heads, T, S)
 
 
-def _names(tokenizer: Tokenizer, ids: list[int]) -> tuple[str, ...]:
-    return tuple(SPECIAL[i] if i < len(SPECIAL) else tokenizer.pieces([i])[0] for i in ids)
+def _names(tokenizer: Tokenizer, ids: list[int], hidden: Hidden) -> tuple[str, ...]:
+    return tuple(SPECIAL[i] if i < len(SPECIAL) else hidden.name(tokenizer.pieces([i])[0]) for i in ids)
 
 
-def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], tuple[Node, ...]]:
+def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tuple[list[int], tuple[Node, ...]]:
     """The translation, and every hypothesis that was followed on the way to it, as a tree."""
     s = model.search
     penalty = Penalty(s.length_penalty, s.penalty == "plain")
@@ -233,7 +245,8 @@ def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], 
 
     model.model.eval()
     request = Request(source_ids, model.lengths.limit(len(source_ids)))
-    hypotheses = search(model.model, [request], Roles(s.beam, 1, penalty), model.device, watch)[0]
+    rules = [Marks(model.tokenizers.source, model.tokenizers.target).each_once] if read.items else []
+    hypotheses = search(model.model, [request], Roles(s.beam, 1, penalty, rules), model.device, watch)[0]
     if not hypotheses:
         raise DataError("there is nothing to look at: the model gives no number for this sentence")
     best = hypotheses[0]
@@ -244,6 +257,6 @@ def _follow_beams(model: Translator, source_ids: list[int]) -> tuple[list[int], 
     nodes: list[Node] = []
     for tokens in sorted(seen, key=lambda tokens: (len(tokens), tokens != kept[: len(tokens)], -seen[tokens])):
         places[tokens] = len(nodes)
-        name = _names(model.tokenizers.target, [tokens[-1]])[0]
+        name = _names(model.tokenizers.target, [tokens[-1]], read)[0]
         nodes.append(Node(name, places[tokens[:-1]], seen[tokens], tokens == kept[: len(tokens)]))
     return best.tokens[: model.lengths.longest], tuple(nodes)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from transduce.text.case import CAPITAL, CAPITALS
 from transduce.text.special import SPECIAL
 
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")  # kana and Han
@@ -21,7 +22,8 @@ def words(tokens: Sequence[str]) -> list[int]:
     alone = True  # whether the token before stands alone
     for token in tokens:
         bare = token.removeprefix("▁")
-        stands_alone = token in SPECIAL or not any(c.isalnum() for c in bare) or bool(_UNSPACED.match(bare))
+        is_mark = not any(c.isalnum() or c in (CAPITAL, CAPITALS) for c in bare)  # those of case are part of a word
+        stands_alone = token in SPECIAL or is_mark or bool(_UNSPACED.match(bare))
         starts = not groups or alone or stands_alone or token.startswith("▁")
         if groups and token != "▁" and tokens[len(groups) - 1] == "▁":
             starts = False  # a space by itself belongs to what follows

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from transduce.errors import SettingsError
+from transduce.errors import SettingsError, did_you_mean
 from transduce.settings.entries import entries, flat, written
-from transduce.settings.sections import ModelSettings, SearchSettings, Settings, listed
+from transduce.settings.sections import PROTECTED, ModelSettings, SearchSettings, Settings, TextSettings, listed
 from transduce.settings.task import task_of
 
 
@@ -20,7 +21,8 @@ def check(settings: Settings) -> None:
         if not entry.is_within(values[entry.name])
     ]
     wrong += [] if wrong else _impossible_model(settings)
-    wrong += [*_impossible_text(settings), *_impossible_training(settings), *_impossible_search(settings.search)]
+    wrong += [*_impossible_text(settings), *_impossible_protection(settings.text)]
+    wrong += [*_impossible_training(settings), *_impossible_search(settings.search)]
     if wrong:
         raise SettingsError("; ".join(wrong))
 
@@ -62,6 +64,8 @@ def _impossible_text(settings: Settings) -> Iterator[str]:
         yield f"text.byte_fallback=true needs text.tokenizer bpe or unigram, not {t.tokenizer}"
     if t.joint and t.target_vocabulary is not None:
         yield f"text.target_vocabulary={t.target_vocabulary} needs text.joint=false: there is one vocabulary for both"
+    if t.lowercase and t.case == "marks":
+        yield "text.lowercase=true does not go with text.case=marks, which keeps case; leave one of them out"
     if not 0 < t.coverage <= 1:
         yield f"text.coverage={t.coverage} must be above 0 and at most 1"
     for key, example in (("columns", "1,3"), ("languages", "de,en")):
@@ -75,6 +79,21 @@ def _impossible_text(settings: Settings) -> Iterator[str]:
         )
     if d.max_tokens > settings.model.max_positions:
         yield f"data.max_tokens={d.max_tokens} must not exceed model.max_positions={settings.model.max_positions}"
+
+
+def _impossible_protection(t: TextSettings) -> Iterator[str]:
+    for kind in (kind.strip() for kind in t.protect.split(",")) if t.protect else ():
+        if kind not in PROTECTED:
+            hint = did_you_mean(kind, PROTECTED)
+            yield f"text.protect={t.protect}: {kind or 'nothing'} is none of {', '.join(PROTECTED)}{hint}"
+    if t.protect_pattern is not None:
+        try:
+            if re.compile(t.protect_pattern).search("") is not None:
+                yield f"text.protect_pattern={t.protect_pattern} matches the empty text; let it match what is protected"
+        except re.error as error:
+            yield f"text.protect_pattern={t.protect_pattern} is no regular expression: {error}"
+    if task_of(t).labels and (t.protect or t.protect_pattern):
+        yield "text.protect does not go with text.target_tokenizer=labels: a label has no place for what passes through"
 
 
 def _impossible_training(settings: Settings) -> Iterator[str]:

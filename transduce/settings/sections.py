@@ -75,6 +75,9 @@ class ModelSettings:
     feed_forward_dropout: float = setting(0.0, "inside the feed-forward layer", least=0, below=1)
 
 
+PROTECTED = ("urls", "emails", "tags", "placeholders", "numbers", "emoji")  # kinds of what can pass through unchanged
+
+
 @dataclass(frozen=True)
 class TextSettings:
     """From characters to token ids."""
@@ -89,6 +92,11 @@ class TextSettings:
     )
     joint: bool = setting(True, "one vocabulary for both languages")
     lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
+    case: Literal["typed", "marks"] = setting(
+        "typed", "typed: as it is; marks: words in lower case, with a mark behind Capitalised ones and ALL CAPS"
+    )
+    protect: str | None = setting(None, f"what passes through unchanged, with commas: {', '.join(PROTECTED)}")
+    protect_pattern: str | None = setting(None, "a regular expression: what it matches passes through unchanged")
     coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
     byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
     sampling: float = setting(

@@ -24,7 +24,7 @@ class Glossary:
     def __init__(self, entries: Iterable[GlossaryEntry]) -> None:
         self.entries = {entry.source: entry for entry in entries}
         longest_first = sorted(self.entries, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(_as_words, longest_first)) or r"(?!)")
+        self.pattern = re.compile("|".join(map(_as_words, longest_first)) or r"(?!)")
 
     @classmethod
     def from_lines(cls, lines: Iterable[str], name: str) -> Glossary:
@@ -33,7 +33,7 @@ class Glossary:
 
     def find(self, text: str) -> list[GlossaryEntry]:
         """The entries for what occurs in a normalised text, in its order, once for each time."""
-        return [self.entries[match.group()] for match in self._pattern.finditer(text)]
+        return [self.entries[match.group()] for match in self.pattern.finditer(text)]
 
 
 def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:

@@ -27,12 +27,15 @@ class ListTokenizer:
             raise ValueError("it does not begin with the special tokens")
 
     @classmethod
-    def train(cls, texts: Iterable[str], settings: TextSettings) -> ListTokenizer:
+    def train(cls, texts: Iterable[str], settings: TextSettings, reserved: Sequence[str] = ()) -> ListTokenizer:
+        """`reserved`: what there is a token for in any case, with and without a space before it."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(cls.split(text))
-        most_common = sorted(counts, key=lambda piece: (-counts[piece], piece))
-        return cls("\n".join([*SPECIAL, *most_common[: max(0, settings.vocabulary - len(SPECIAL))]]).encode())
+        always = [piece for text in reserved for piece in cls.split(f".{text} {text}")[1:]]
+        first = [*SPECIAL, *dict.fromkeys(always)]
+        most_common = sorted(counts.keys() - set(always), key=lambda piece: (-counts[piece], piece))
+        return cls("\n".join([*first, *most_common[: max(0, settings.vocabulary - len(first))]]).encode())
 
     @staticmethod
     def split(text: str) -> list[str]:
@@ -83,7 +86,7 @@ class LabelTokenizer(ListTokenizer):
     """A whole line is one token: the label of a text."""
 
     @classmethod
-    def train(cls, texts: Iterable[str], settings: TextSettings) -> LabelTokenizer:
+    def train(cls, texts: Iterable[str], settings: TextSettings, reserved: Sequence[str] = ()) -> LabelTokenizer:
         labels = sorted({text for text in texts if text})
         if len(labels) + len(SPECIAL) > settings.vocabulary:
             raise SettingsError(

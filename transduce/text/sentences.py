@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import sentencex
 
-_UNSPACED = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]")  # Chinese and Japanese, with their punctuation
+UNSPACED = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, with their punctuation
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _PAUSE = re.compile(r"[,;:，；：、]\s*|\s+")  # where a sentence may be cut if it must be
 MOST = 100_000  # characters that are searched for sentence ends in one go
 
@@ -16,17 +18,33 @@ def is_unspaced(text: str) -> bool:
     return _UNSPACED.search(text) is not None
 
 
-def split_sentences(line: str) -> list[str]:
-    """The sentences of a line, each with the white space behind it; one, if there are no more."""
+def split_sentences(line: str, never: Collection[int] = ()) -> list[str]:
+    """The sentences of a line, each with the white space behind it; one, if there are no more. `never`: places where it
+    is not cut."""
     language = "zh" if is_unspaced(line) else "en"  # abbreviations of other languages are known to the latter too
     pieces = [line[begin : begin + MOST] for begin in range(0, len(line), MOST)]
     sentences = [sentence for piece in pieces for sentence in sentencex.segment(language, piece)]
-    return sentences if "".join(sentences) == line else [line]
+    if "".join(sentences) != line:
+        return [line]
+    return _rejoined(sentences, never) if never else sentences
 
 
-def halve(text: str) -> tuple[str, str]:
-    """Two parts of what is too long, cut at the pause nearest its middle, or there if it has none."""
+def _rejoined(sentences: list[str], never: Collection[int]) -> list[str]:
+    whole, place = [""], 0
+    for sentence in sentences:
+        if place in never or not place:
+            whole[-1] += sentence
+        else:
+            whole.append(sentence)
+        place += len(sentence)
+    return whole
+
+
+def halve(text: str, never: Collection[int] = ()) -> tuple[str, str]:
+    """Two parts of what is too long, cut at the pause nearest its middle, or there if it has none; `never`: places
+    where it is not cut if there is another."""
     middle = len(text) // 2
-    pauses = [match.end() for match in _PAUSE.finditer(text) if 0 < match.end() < len(text)]
+    ends = (match.end() for match in _PAUSE.finditer(text))
+    pauses = [end for end in ends if 0 < end < len(text) and end not in never]
     place = min(pauses, key=lambda end: abs(end - middle), default=middle)
     return text[:place], text[place:]

@@ -41,8 +41,10 @@ class SubwordTokenizer:
             raise ValueError(f"special tokens have the ids {special}")
 
     @classmethod
-    def train(cls, texts: Iterable[str], settings: TextSettings) -> SubwordTokenizer:
-        """A word too long for SentencePiece, which would end the process, is cut for learning the vocabulary."""
+    def train(cls, texts: Iterable[str], settings: TextSettings, reserved: Sequence[str] = ()) -> SubwordTokenizer:
+        """A word too long for SentencePiece, which would end the process, is cut for learning the vocabulary.
+
+        `reserved`: tokens that there are in any case, and that are part of no other."""
         writer = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -58,6 +60,7 @@ class SubwordTokenizer:
                 bos_id=BEGIN,
                 eos_id=END,
                 unk_surface=UNKNOWN_SURFACE,
+                user_defined_symbols=[token.replace(" ", "▁") for token in reserved],
                 max_sentence_length=100_000,  # bytes; the usual 4,192 would leave longer lines out unsaid
                 minloglevel=2,
             )
@@ -102,8 +105,7 @@ class SubwordTokenizer:
     @cached_property
     def _is_bpe(self) -> bool:
         """Its scores count down by one from piece to piece; those of a unigram model are log probabilities."""
-        first = len(SPECIAL) + sum(map(self._processor.is_byte, range(self.size)))
-        return self._processor.get_score(first) == 0 and self._processor.get_score(first + 1) == -1
+        return self._processor.get_score(self.size - 2) - self._processor.get_score(self.size - 1) == 1
 
     def decode(self, ids: Sequence[int]) -> str:
         return normalise(self._processor.decode([i for i in ids if i not in (PAD, BEGIN, END)]))

@@ -6,7 +6,7 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -15,9 +15,13 @@ from transduce.errors import ModelError
 from transduce.files.reading import VOCABULARY, read_bytes
 from transduce.settings.sections import TextSettings
 from transduce.settings.task import task_of
+from transduce.text import case
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
+from transduce.text.protect import MARKS, Protection
 from transduce.text.special import UNKNOWN
 from transduce.text.subwords import SubwordTokenizer, VocabularyTooLarge
+
+WITH_MARK = 8  # one in so many tokens may be a word with a mark of case
 
 
 class Tokenizer(Protocol):
@@ -47,6 +51,7 @@ class Tokenizer(Protocol):
         """All of it, for a file."""
 
 
+Rewrite = Callable[[str], str]
 Kind = type[SubwordTokenizer] | type[ListTokenizer]
 _KINDS: dict[str, Kind] = {
     "bpe": SubwordTokenizer,
@@ -57,41 +62,44 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-class Lowercased:
-    """A tokenizer that reads text in lower case."""
+class Rewritten:
+    """A tokenizer that reads text in another form, and writes it back into the usual one."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, read: Rewrite, write: Rewrite) -> None:
         self._tokenizer = tokenizer
+        self._read, self._write = read, write
         self.size = tokenizer.size
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._tokenizer.encode([text.lower() for text in texts])
+        return self._tokenizer.encode([self._read(text) for text in texts])
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        return self._tokenizer.sample([text.lower() for text in texts], amount, seed)
+        return self._tokenizer.sample([self._read(text) for text in texts], amount, seed)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(ids)
+        return self._write(self._tokenizer.decode(ids))
 
     def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
-        return self._tokenizer.decode_all(texts)
+        return [self._write(text) for text in self._tokenizer.decode_all(texts)]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return self._tokenizer.pieces(ids)
 
     def cut(self, text: str) -> list[str]:
-        return self._tokenizer.cut(text.lower())
+        return self._tokenizer.cut(self._read(text))
 
     def to_bytes(self) -> bytes:
         return self._tokenizer.to_bytes()
 
 
 class Tokenizers:
-    """The tokenizer of each side; one and the same where the vocabulary is joint."""
+    """The tokenizer of each side, one and the same where the vocabulary is joint; and what is hidden from them."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer, settings: TextSettings) -> None:
-        self.source = Lowercased(source) if settings.lowercase else source
-        self.target = Lowercased(target) if settings.lowercase and not task_of(settings).labels else target
+        labels = task_of(settings).labels  # names, which are compared to the letter
+        self.source = _rewritten(source, settings)
+        self.target = target if labels else _rewritten(target, settings)
+        self.protection = Protection(settings)
         self.settings = settings
 
     @classmethod
@@ -100,20 +108,28 @@ class Tokenizers:
     ) -> Tokenizers:
         """From pairs of normalised text, which may be read more than once; `labels`: all, where pairs are a sample."""
         of_source, of_target = _kinds(settings)
-        low = str.lower if settings.lowercase else str
+        read, protection = _rewrites(settings)[0], Protection(settings)
+
+        def texts(*sides: int) -> Iterator[str]:
+            for pair in pairs:
+                hidden = protection.hide_pair(pair[0], pair[1])
+                yield from (read(hidden[side].text) for side in sides)
+
+        def learn(kind: Kind, *sides: int) -> Tokenizer:
+            own = _settings_of_side(settings, sides)
+            try:
+                return kind.train(texts(*sides), own, _reserved(texts(*sides), own))
+            except VocabularyTooLarge as error:
+                apart = sides == (1,) and settings.target_vocabulary is not None
+                name = "text.target_vocabulary" if apart else "text.vocabulary"
+                raise VocabularyTooLarge(error.wanted, error.most, name) from error
+
         if settings.joint:
-            both = of_source.train((low(text) for pair in pairs for text in pair[:2]), settings)
+            both = learn(of_source, 0, 1)
             return cls(both, both, settings)
-        source = of_source.train((low(pair[0]) for pair in pairs), settings)
         if task_of(settings).labels:
-            return cls(source, of_target.train(labels or (pair[1] for pair in pairs), settings), settings)
-        size = settings.target_vocabulary or settings.vocabulary
-        try:
-            target = of_target.train((low(pair[1]) for pair in pairs), replace(settings, vocabulary=size))
-        except VocabularyTooLarge as error:
-            name = "text.vocabulary" if settings.target_vocabulary is None else "text.target_vocabulary"
-            raise VocabularyTooLarge(error.wanted, error.most, name) from error
-        return cls(source, target, settings)
+            return cls(learn(of_source, 0), of_target.train(labels or (pair[1] for pair in pairs), settings), settings)
+        return cls(learn(of_source, 0), learn(of_target, 1), settings)
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         """The ids of both sides of each pair."""
@@ -154,7 +170,35 @@ def file_names(settings: TextSettings) -> list[str]:
     return [name + kind.suffix for name, kind in zip(names, _kinds(settings), strict=False)]
 
 
+def _settings_of_side(settings: TextSettings, sides: tuple[int, ...]) -> TextSettings:
+    """With the size of its own vocabulary."""
+    size = settings.target_vocabulary if sides == (1,) else None
+    return settings if size is None else replace(settings, vocabulary=size)
+
+
 def _kinds(settings: TextSettings) -> tuple[Kind, Kind]:
     """The kinds of source and target tokenizer."""
     source = _KINDS[settings.tokenizer]
     return source, _KINDS["labels"] if task_of(settings).labels else source
+
+
+def _rewrites(settings: TextSettings) -> tuple[Rewrite, Rewrite]:
+    """What is done to text before it is cut into tokens, and to text that tokens were joined to."""
+    if settings.case == "marks":
+        return case.mark, case.restore
+    return (str.lower, str) if settings.lowercase else (str, str)
+
+
+def _rewritten(tokenizer: Tokenizer, settings: TextSettings) -> Tokenizer:
+    rewrites = _rewrites(settings)
+    return tokenizer if rewrites == (str, str) else Rewritten(tokenizer, *rewrites)
+
+
+def _reserved(texts: Iterable[str], settings: TextSettings) -> list[str]:
+    """Tokens that a vocabulary has whatever the text: marks, and frequent words with a mark of case behind them.
+
+    Marks never become part of other tokens, so that a rare form of a word is the word and a mark."""
+    protects = settings.protect is not None or settings.protect_pattern is not None
+    marks = [*(MARKS if protects else ""), *(case.CASE_MARKS if settings.case == "marks" else "")]
+    words = case.frequent_words(texts, settings.vocabulary // WITH_MARK) if settings.case == "marks" else []
+    return [*marks, *(f" {word}" for word in words)]

@@ -13,10 +13,12 @@ from random import Random
 import numpy as np
 
 from transduce.data.store import Store
+from transduce.decoding.sentences import sentences_of
 from transduce.decoding.translator import Translator
 from transduce.decoding.trust import FEATURES, Answer, Trust, Usual, features, unknown_shares
 from transduce.evaluate import chrf_of_each
 from transduce.text.normalise import normalise
+from transduce.text.special import UNKNOWN
 
 FEWEST, MOST = 100, 500  # lines of validation text
 ENOUGH = 3_000_000  # tokens of training text
@@ -43,13 +45,14 @@ def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], trainin
 
 
 def answers(translator: Translator, lines: Sequence[str]) -> list[tuple[Answer, str]]:
-    """What becomes of some lines; what cannot be translated at all is left out, with its quality to come."""
-    sources = translator.tokenizers.source.encode(lines)
+    """What becomes of some lines, and their translations; what is empty, or fails, counts as most improbable."""
+    tokenizers, longest = translator.tokenizers, translator.lengths.longest
+    sentences = sentences_of(lines, tokenizers.source, longest, False, tokenizers.protection)
     found = []
-    for line, source, t in zip(lines, sources, translator.translate(lines), strict=True):
+    for sentence, t in zip(sentences, translator.with_search(split=False).translate(lines), strict=True):
         best = t.candidates[0] if t.candidates else None
-        answer = Answer(line, source or [0], best.tokens if best else (), best.log_probability if best else -100.0)
-        found.append((answer, t.text))
+        written, probability = (best.tokens, best.log_probability) if best else ((), -100.0)
+        found.append((Answer(sentence.text, sentence.source or [UNKNOWN], written, probability), t.text))
     return found
 
 

@@ -224,7 +224,7 @@ class _Stores(NamedTuple):
     def training_part(self, hold_out: HoldOut, stretches: Sequence[Stretch]) -> Part:
         t = self.settings.text
         sampling = Sampling(t.sampling, t.variants, self.settings.training.seed) if t.sampling else None
-        job = Job(self.tokenizers, self.settings.data, sampling)
+        job = Job(self.tokenizers, self.settings.data, sampling, teaches=True)
         weight = self.settings.data.weight or (1,)
         weights = () if set(weight) == {1} else tuple(zip((s.lines for s in stretches), weight, strict=True))
         return Part(job, hold_out.leaves, rule=f"all but every {hold_out.every}", weights=weights)

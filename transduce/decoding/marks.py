@@ -1,0 +1,74 @@
+"""Marks for what passes through (text/protect.py), as search sees them: tokens of which a translation has those of its
+source, each once.
+
+A model that has learned them mostly does so by itself, in any engine. A sentence in which it did not is searched again
+by a rule that leaves no other way. (Marks as terms, in banks of the beam, were measured too, and the texts were worse:
+a beam had to be shared among more banks than it has places.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.hypotheses import IMPOSSIBLE, Beams, Hypothesis, Request
+from transduce.text.protect import MARKS
+from transduce.text.special import END
+from transduce.text.tokenizers import Tokenizer
+
+
+class Marks:
+    """The marks of a model's vocabularies. A tokenizer may have several tokens for one, with and without a space."""
+
+    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
+        self._read, self._written = _marks(source), _marks(target)
+
+    def ids(self, source: Sequence[int]) -> list[list[int]]:
+        """For each mark of a source, the tokens that write it."""
+        wanted = dict.fromkeys(self._read[token] for token in source if token in self._read)
+        return [[token for token, mark in self._written.items() if mark == one] for one in wanted]
+
+    def are_kept(self, source: Sequence[int], target: Sequence[int]) -> bool:
+        """Whether a target has the marks of its source, each once, and no others."""
+        wanted = {self._read[token]: 1 for token in source if token in self._read}
+        return Counter(self._written[token] for token in target if token in self._written) == wanted
+
+    def astray(self, requests: Sequence[Request], found: list[list[Hypothesis]]) -> list[int]:
+        """Which sentences have to be searched again."""
+        together = enumerate(zip(requests, found, strict=True))
+        return [i for i, (r, some) in together if not all(self.are_kept(r.source, h.tokens) for h in some)]
+
+    def with_room(self, request: Request, positions: int) -> Request:
+        """A request whose translation may be long enough for its marks: they come before a limit."""
+        asked = len(request.prefix) + sum(term.shortest for term in request.terms)
+        room = asked + len(self.ids(request.source)) + 1
+        return request._replace(most=min(max(request.most, room), positions))
+
+    def each_once(self, log_p: Tensor, beams: Beams) -> None:
+        """A rule: no mark but those that are still to come, and they come before END: at the latest when END is the
+        likeliest, or when there is no room for anything else."""
+        every = torch.tensor(list(self._written), device=log_p.device)
+        for row, request in enumerate(beams.requests):
+            if beams.length < len(request.prefix):
+                continue  # there is no choice
+            marks, terms = self.ids(request.source), sum(term.shortest for term in request.terms)
+            for beam, written in enumerate(beams.tokens[row].tolist()):
+                here = log_p[row, beam]
+                missing = [tokens for tokens in marks if not set(tokens) & set(written)]
+                allowed = [token for tokens in missing for token in tokens]
+                values = here[allowed].clone()
+                no_room = request.most - 1 - beams.length <= len(missing) + terms  # END takes a place too
+                if missing and (no_room or int(here.argmax()) == END):
+                    here.fill_(IMPOSSIBLE)
+                here[every] = IMPOSSIBLE
+                if missing:
+                    here[END] = IMPOSSIBLE
+                here[allowed] = values
+
+
+def _marks(tokenizer: Tokenizer) -> dict[int, str]:
+    pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
+    return {i: bare for i, piece in pieces if len(bare := piece.removeprefix("▁")) == 1 and bare in MARKS}

@@ -1,0 +1,238 @@
+"""What must not change passes through: addresses, numbers, markup and the like are hidden behind marks, which a model
+moves to their places, and put back to the letter.
+
+A mark is one character, which is one token: `see <b>12</b> files` is read as `see M1 M2 M3 files`. So that words
+beside it stay the words a model knows, a mark never touches a word or another mark: where an item did, a space is put
+in, and the item remembers its neighbour. Beside what stood beside it in the source it comes back with the same gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+from transduce.settings.sections import TextSettings
+from transduce.text.normalise import normalise
+from transduce.text.sentences import UNSPACED, is_unspaced
+from transduce.text.special import SPECIAL
+
+MARKS = "".join(map(chr, range(0x10FF00, 0x10FF10)))  # private characters: sixteen items of a sentence can be hidden
+LOST = "\ufffd"  # stands for a mark that somebody typed, where no other is left to hide it
+_LETTER = rf"[^\W{UNSPACED}]"  # of a script with spaces; digits too
+_ASCII = r"[!#-;=?-~]"  # what an address is made of: no space, no quote, no angle bracket
+PATTERNS = {  # in order: what begins first wins, then what stands first here
+    "urls": rf"(?<![A-Za-z0-9])(?:https?://|ftp://|www\.){_ASCII}*[A-Za-z0-9/=&#%_~+-]",
+    "emails": r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]++@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    "tags": r"</?[A-Za-z][^<>]*>|&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,30});",
+    "placeholders": (
+        r"\{\{[^{}]*\}\}|[$%#]?\{[^{}\s]*\}|%\(\w+\)[-+0#]*\d*(?:\.\d+)?[A-Za-z]"
+        r"|(?<![\d%])%(?:\d+\$)?[-+0#]*\d*(?:\.\d+)?[sdifgeuxXc@](?![A-Za-z])|\$[A-Za-z_]\w*"
+    ),
+    "numbers": rf"(?<!{_LETTER})[-+−]?(?>\d+(?:[.,:/'’–-]\d+){{0,9}})(?!{_LETTER})[%‰]?",
+    "emoji": r"[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55][\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d\u20e3]*",
+}
+_HINT = re.compile(rf"[\d@<&{{%$/\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff{MARKS}]|www\.")  # an item has one
+_WORD = "word"  # the neighbour of an item, if it is a letter or digit
+_TOUCHING = re.compile(rf"(?<=[{MARKS}])(?=[{MARKS}]|{_LETTER})|(?<={_LETTER})(?=[{MARKS}])")
+_NAME = re.compile(rf"(?<!\w)[^\W\d_{UNSPACED}]{{2,}}+(?!\w)")
+NAMES = 0.05, 3  # the share of pairs in training in which names are hidden too, and how many of them at most
+Span = tuple[int, int]  # where an item begins and ends
+
+
+class Side(NamedTuple):
+    """What stood on one side of an item, and what between."""
+
+    neighbour: str = ""  # a mark, a word, the character itself; nothing at the edge of a text
+    gap: str = ""
+
+
+class Item(NamedTuple):
+    """What a mark stands for."""
+
+    text: str
+    left: Side
+    right: Side
+
+
+class Hidden(NamedTuple):
+    """A normalised text as tokenizers read it, and what its marks stand for."""
+
+    text: str
+    items: Mapping[str, Item] | None = None  # None: there are no marks, and such a character is nothing but itself
+
+    def restore(self, text: str) -> str:
+        """A text with these marks, each once, with what they stand for; others are left out."""
+        return normalise("".join(self._replaced(text))) if self._concerns(text) else text
+
+    def restore_pieces(self, pieces: Sequence[str]) -> list[str]:
+        """The same for a text in pieces, in which ▁ is a space."""
+        text = "".join(pieces).replace("▁", " ")
+        if not self._concerns(text):
+            return list(pieces)
+        letters = iter(letter.replace(" ", "▁") for letter in self._replaced(text))
+        return ["".join(next(letters) for _ in piece) for piece in pieces]
+
+    def name(self, piece: str) -> str:
+        """A piece as a reader would print it; `<s>` as a tag, not as the special token."""
+        item = (self.items or {}).get(piece.removeprefix("▁"))
+        return piece if item is None else f"‹{item.text[1:-1]}›" if item.text in SPECIAL else item.text
+
+    def _concerns(self, text: str) -> bool:
+        return self.items is not None and any(mark in text for mark in MARKS)
+
+    def _replaced(self, text: str) -> list[str]:
+        """What each character becomes."""
+        letters, left = list(text), dict(self.items or {})
+        for place, mark in enumerate(text):
+            if mark in MARKS:
+                item = left.pop(mark, None)
+                letters[place] = item.text if item else ""
+                if item:
+                    _set_gap(letters, text, place, -1, item.left)
+                    _set_gap(letters, text, place, +1, item.right)
+        return letters
+
+
+def _set_gap(letters: list[str], text: str, place: int, step: int, source: Side) -> None:
+    """The gap on one side of the item at a place: as in the source beside the same, one space beside another word or
+    item, and else as it is written."""
+    here = _side(text, place, step)
+    if here.neighbour == source.neighbour:
+        gap = source.gap
+    elif here.neighbour in (_WORD, *MARKS):
+        gap = " "
+    else:
+        return
+    if here.gap:
+        letters[place + step] = gap
+    else:
+        letters[place] = gap + letters[place] if step < 0 else letters[place] + gap
+
+
+def _side(text: str, place: int, step: int) -> Side:
+    """What stands on one side of a place."""
+    gap = " " if _letter(text, place + step) == " " else ""
+    beyond = _letter(text, place + step * (1 + len(gap)))
+    if re.match(r"\w", beyond):
+        beyond = "unspaced" if is_unspaced(beyond) else _WORD
+    return Side(beyond, gap)
+
+
+def _letter(text: str, place: int) -> str:
+    return text[place] if 0 <= place < len(text) else ""
+
+
+class Protection:
+    """What is hidden: items of some kinds, and what a pattern of the user's matches."""
+
+    def __init__(self, settings: TextSettings, spared: re.Pattern[str] | None = None) -> None:
+        """`spared`: what is never hidden."""
+        kinds = [kind.strip() for kind in (settings.protect or "").split(",")]
+        usual = "|".join(PATTERNS[kind] for kind in PATTERNS if kind in kinds)
+        chosen = [pattern for pattern in (settings.protect_pattern, usual) if pattern]
+        # Marks that somebody typed come first: they must not be taken for ours.
+        self._patterns = [re.compile(pattern) for pattern in (f"[{MARKS}]", *chosen)] if chosen else []
+        self._only_usual = settings.protect_pattern is None
+        self._settings, self._spared = settings, spared
+
+    def sparing(self, pattern: re.Pattern[str]) -> Protection:
+        """The same, but for what a pattern matches."""
+        return Protection(self._settings, pattern)
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
+    def hide(self, text: str) -> Hidden:
+        """A normalised text with marks in place of its items, as many as there are marks."""
+        if not self:
+            return Hidden(text)
+        spans = sorted(self.spans(text)[: len(MARKS)])
+        return _hide(text, dict(zip(spans, MARKS, strict=False)))
+
+    def hide_known(self, text: str, other: Hidden) -> str:
+        """With the marks that another text has for the same items, each once."""
+        given = [(mark, item.text) for mark, item in (other.items or {}).items()]
+        return _hide(text, _assign(given, text, self.spans(text))).text if self else text
+
+    def hide_pair(self, source: str, target: str, draw: Random | None = None) -> tuple[Hidden, Hidden]:
+        """A text and its translation, with the same marks for what stands on both sides, and there as often. In
+        training (`draw`) with any marks, so that all are learned, and in some pairs for names too."""
+        if not self:
+            return Hidden(source), Hidden(target)
+        sides = [(text, self.spans(text)) for text in (source, target)]
+        if draw is not None and draw.random() < NAMES[0]:
+            sides = _with_names(sides, draw)
+        counts = [Counter(text[begin:end] for begin, end in spans) for text, spans in sides]
+        shared = [source[begin:end] for begin, end in sorted(sides[0][1])]
+        shared = [item for item in shared if counts[0][item] == counts[1][item]]
+        marks = MARKS if draw is None else draw.sample(MARKS, len(MARKS))
+        given = list(zip(marks, shared, strict=False))
+        hidden = [_hide(text, _assign(given, text, spans)) for text, spans in sides]
+        return hidden[0], hidden[1]
+
+    def spans(self, text: str) -> list[Span]:
+        """Every item of a text: marks that somebody typed, then the user's, then the usual ones."""
+        found: list[Span] = []
+        if not self or (self._only_usual and not _HINT.search(text)):
+            return found  # which is soon seen
+        taken = bytearray(len(text))
+        for pattern in [self._spared, *self._patterns] if self._spared else self._patterns:
+            for begin, end in (match.span() for match in pattern.finditer(text)):
+                if begin < end and not any(taken[begin:end]):
+                    taken[begin:end] = b"\1" * (end - begin)
+                    found += [(begin, end)] if pattern is not self._spared else []
+        return found
+
+    def within(self, text: str) -> set[int]:
+        """The places at which a text cannot be cut."""
+        return {place for begin, end in self.spans(text) for place in range(begin + 1, end)}
+
+
+NOTHING = Protection(TextSettings())
+
+
+def _with_names(sides: list[tuple[str, list[Span]]], draw: Random) -> list[tuple[str, list[Span]]]:
+    """The same with some words that stand once on each side."""
+    words = []
+    for text, spans in sides:
+        rest = list(text)
+        for begin, end in spans:
+            rest[begin:end] = " " * (end - begin)
+        found = [match.span() for match in _NAME.finditer("".join(rest))]
+        often = Counter(text[begin:end] for begin, end in found)
+        words.append({text[begin:end]: (begin, end) for begin, end in found if often[text[begin:end]] == 1})
+    names = [word for word in words[0] if word in words[1]]
+    chosen = draw.sample(names, min(len(names), NAMES[1]))
+    return [
+        (text, [*spans, *(mine[name] for name in chosen)]) for (text, spans), mine in zip(sides, words, strict=True)
+    ]
+
+
+def _assign(given: Iterable[tuple[str, str]], text: str, spans: Iterable[Span]) -> dict[Span, str]:
+    """Marks for spans: the n-th of equal items gets the n-th mark that was given for it."""
+    waiting: dict[str, list[str]] = {}
+    for mark, item in given:
+        waiting.setdefault(item, []).append(mark)
+    found = ((span, waiting.get(text[slice(*span)])) for span in sorted(spans))
+    return {span: marks.pop(0) for span, marks in found if marks}
+
+
+def _hide(text: str, marks: Mapping[Span, str]) -> Hidden:
+    """A text with marks for some spans, which stand in order."""
+    pieces, place = [], 0
+    for (begin, end), mark in marks.items():
+        pieces += [_without_marks(text[place:begin]), mark]
+        place = end
+    glued = "".join([*pieces, _without_marks(text[place:])])
+    items = {
+        mark: Item(text[begin:end], _side(glued, glued.index(mark), -1), _side(glued, glued.index(mark), +1))
+        for (begin, end), mark in marks.items()
+    }
+    return Hidden(_TOUCHING.sub(" ", glued), items)
+
+
+def _without_marks(text: str) -> str:
+    return re.sub(f"[{MARKS}]", LOST, text)
