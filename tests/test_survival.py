@@ -172,7 +172,7 @@ def test_a_batch_that_gives_no_number_is_skipped_and_named(
 
     def observed(self: Journal, made, *given):  # type: ignore[no-untyped-def]
         if made.step == 5:
-            lines[:] = sorted(self.line_numbers(made.places).tolist())
+            lines[:] = sorted(self.line_names(made.places))
         observe(self, made, *given)
 
     lines: list[int] = []
