@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from transduce.data.facts import Facts
 from transduce.settings.compose import compose
-from transduce.settings.sections import Overrides, Settings
+from transduce.settings.sections import PROTECTED, Overrides, Settings
 
 
 class Choice(NamedTuple):
@@ -108,11 +108,21 @@ def for_text(facts: Facts, settings: Settings, device: str) -> Iterator[Choice]:
         yield Choice("model.tie_source", False)
         yield Choice("text.vocabulary", source, f"{facts.source.characters:,} different characters are in it")
         yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
+    yield from _what_stays(facts, settings)
     if facts.source.is_unspaced or facts.target.is_unspaced:
         yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
     tokenizer = {"Chinese": "zh", "Japanese": "char", "Thai": "char", "Lao": "char", "Khmer": "char", "Burmese": "char"}
     if facts.target.script in tokenizer:
         yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
+
+
+def _what_stays(facts: Facts, settings: Settings) -> Iterator[Choice]:
+    """What passes through, and what is the same word."""
+    if settings.text.tokenizer not in ("bpe", "unigram"):
+        return
+    yield Choice("text.protect", ",".join(PROTECTED), "what must not change passes through")
+    if (facts.source.has_case or facts.target.has_case) and not settings.text.lowercase:
+        yield Choice("text.case", "marks", "a known word in capitals is a known word")
 
 
 def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
