@@ -207,10 +207,16 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     assert by_clock.decide(RunState(step=500), 299.0, pace) is None
     assert by_clock.decide(RunState(step=500), 301.0, pace) == (500, 500 + 198)
     slow = RunState(step=500, validation_seconds=5.0)  # an update and its share of a validation: one second
-    assert by_clock.decide(slow, 301.0, pace) == (500, 500 + 84)
+    assert by_clock.decide(slow, 301.0, pace) == (500, 500 + 74)
     both = ending.Ending(0.25, steps=520, seconds=400, validate_every=10)
     assert both.decide(RunState(step=100), 301.0, pace) == (100, 298)
     assert by_clock.decide(RunState(step=1), 399.0, ending.Pace()) is None
+    decided = RunState(step=600, decay_begin=500, decay_end=698)
+    assert by_clock.correct(decided, 380.0, pace) == 640
+    assert by_clock.correct(decided, 380.0, ending.Pace()) == by_steps.correct(decided, 380.0, pace) == 698
+    assert by_clock.correct(RunState(step=600), 100.0, pace) is None
+    pace.pause()
+    assert pace.an_update == 0.5
 
 
 def clocked(minutes: float, **training: object) -> Settings:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from transduce.settings.entries import flat
+from transduce.settings.presets import AUTO
 from transduce.settings.sections import Overrides, Settings, listed
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def train_line(given: Overrides, preset: str, advice: dict[str, str], valid: Seq
         words += [f"--{key}", *data[key]] if data.get(key) else []
     for flag, file in zip(("--valid-source", "--valid-target"), valid, strict=False):
         words += [flag, file]
-    words += ["--preset", preset] if preset != "small" else []
+    words += ["--preset", preset] if preset != AUTO else []
     others = {f"{section}.{key}": value for section, keys in given.items() for key, value in keys.items()}
     named = ("source", "target", "weight", "columns", "languages")
     others = {name: str(value) for name, value in others.items() if name not in {f"data.{key}" for key in named}}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transduce.errors import SettingsError
+from transduce.report import SILENT
 from transduce.settings.sections import BATCH_TOKENS, Settings
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from transduce.data.count import Lengths
     from transduce.data.survey import HoldOut, Survey
     from transduce.text.tokenizers import Tokenizers
+    from transduce.training.recipe import Recipe
 
 FEWEST = 32  # tokens of a vocabulary that is tried
 
@@ -34,17 +36,23 @@ def vocabulary_of_training(surveyed: Survey, hold_out: HoldOut, settings: Settin
     raise refused or SettingsError(f"text.vocabulary={size} is too small to be tried; set it to {FEWEST} or more")
 
 
-def tokens_of_training(corpus: Corpus, validates: bool, settings: Settings) -> tuple[Lengths, Settings]:
-    """Tokens of each pair as training counts them; `validates`: there is validation text, so none is set aside."""
+def tokens_of_training(corpus: Corpus, validates: bool, wanted: Settings | Recipe) -> tuple[Lengths, Settings]:
+    """Tokens of each pair as training counts them, and its settings; `validates`: there is validation text, so none is
+    set aside."""
     from transduce.data.count import count_tokens
     from transduce.data.raw import Raw
     from transduce.data.survey import HoldOut, survey
     from transduce.data.tokenize import Job
+    from transduce.training.prepare import settle
+    from transduce.training.recipe import Recipe, settings_of
 
     raw = Raw(corpus)
     surveyed = survey(raw, sample=True)
-    hold_out = HoldOut() if validates else surveyed.hold_out(settings.data.hold_out)
-    tokenizers, settings = vocabulary_of_training(surveyed, hold_out, settings)
+    hold_out = HoldOut() if validates else surveyed.hold_out(settings_of(wanted).data.hold_out)
+    if isinstance(wanted, Recipe):
+        settings, tokenizers = settle(surveyed, hold_out, wanted, SILENT)
+    else:
+        tokenizers, settings = vocabulary_of_training(surveyed, hold_out, wanted)
     taken = (pair for pair in raw if hold_out.leaves(pair.line))
     return count_tokens(taken, Job(tokenizers, settings.data)), settings
 
@@ -70,11 +78,13 @@ def describe_cost(tokens: tuple[int, int], pairs: int, settings: Settings) -> It
         f"training: {tokens[0]:,} source and {tokens[1]:,} target tokens, about {batches:,} batches of {slots:,} an "
         f"epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB"
     )
-    minutes, steps = tokens[1] / speed / 60, settings.training.steps or 0
-    hours = minutes * steps / batches / 60
+    minutes, steps = tokens[1] / speed / 60, settings.training.steps
+    limit = f"{settings.training.minutes or 0:g} minutes are {(settings.training.minutes or 0) / minutes:.1f} epochs"
+    if steps:
+        limit = f"{steps:,} steps are {steps / batches:.1f} epochs or {minutes * steps / batches / 60:,.1f} hours"
     yield (
         f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} "
-        f"minutes an epoch; {steps:,} steps are {steps / batches:.1f} epochs or {hours:,.1f} hours"
+        f"minutes an epoch; {limit}"
     )
 
 

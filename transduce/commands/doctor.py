@@ -15,12 +15,13 @@ from transduce.files import strict_json
 from transduce.files.output import check_output, write_output
 from transduce.report import SILENT
 from transduce.settings.compose import compose
-from transduce.settings.presets import find
+from transduce.settings.presets import AUTO, find
 from transduce.settings.sections import Settings
 
 if TYPE_CHECKING:
     from transduce.data.corpus import Corpus
     from transduce.data.doctor import Diagnosis
+    from transduce.training.recipe import Recipe
 
 LISTED = 1000  # line numbers of each fault in the JSON
 # Taken out of a cleaned copy. The others may be right: a tag can be text, 911 can be 112.
@@ -39,7 +40,7 @@ def doctor(
     columns: tuple[str, str] | None = None,
     languages: tuple[str, str] | None = None,
     held_out: list[str] | None = None,
-    preset: str = "small",
+    preset: str = AUTO,
     clean: Path | None = None,
     report_to: Path | None = None,
     picture: Path | None = None,
@@ -71,7 +72,7 @@ def doctor(
     held_out
         Validation text and then test texts, source and target in turn: their pairs must not be in the text.
     preset
-        Settings for the estimate of batches, memory and time; others can be given as flags, such as --model.layers 4.
+        Settings for the estimate of batches, memory and time, as for transduce train; others can be given as flags.
     clean
         Folder for a copy without the faulty pairs: source, target and dropped.tsv.
     report_to
@@ -85,12 +86,14 @@ def doctor(
     from transduce.data.open import ignored_columns
     from transduce.data.raw import side_names
     from transduce.training.prepare import text_of
+    from transduce.training.recipe import Recipe, settings_of
 
     text: dict[str, Any] = {"source": source, "target": target, "weight": weight}
     text |= {"columns": columns, "languages": languages}
     given: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
     given.setdefault("data", {}).update({key: value for key, value in text.items() if value is not None})
-    chosen = compose(find(preset).settings, given)
+    wanted = Recipe({}, given) if preset == AUTO else compose(find(preset).settings, given)
+    chosen = settings_of(wanted)
     files = [*source, *(target or []), *(held_out or [])]
     check_files(files)
     corpus, others = text_of(chosen.data), _held_out(held_out or [], columns, languages)
@@ -115,7 +118,7 @@ def doctor(
 
         names = tuple(Path(name).name for name in side_names(corpus))
         report.say(f"wrote {line_lengths(diagnosis.lengths, (names[0], names[1]), picture)}")
-    yield from _training(diagnosis, corpus, chosen, given, preset, next(iter(others), ()), copies)
+    yield from _training(diagnosis, corpus, wanted, given, preset, next(iter(others), ()), copies)
 
 
 def _held_out(
@@ -202,7 +205,7 @@ def _problems_of_encoding(corpus: Corpus) -> Iterator[str]:
 def _training(
     diagnosis: Diagnosis,
     corpus: Corpus,
-    chosen: Settings,
+    wanted: Settings | Recipe,
     given: dict[str, Any],
     preset: str,
     valid: tuple[str, ...],
@@ -211,13 +214,17 @@ def _training(
     """What it costs, and the command line. A cleaned copy needs nothing left out."""
     from transduce.commands.advice import BY_SETTING, advised, train_line
     from transduce.commands.cost import describe_cost, epoch_tokens, tokens_of_training
+    from transduce.training.recipe import Recipe, settings_of
 
     try:
-        lengths, supported = tokens_of_training(corpus, bool(valid), chosen)
+        lengths, supported = tokens_of_training(corpus, bool(valid), wanted)
     except SettingsError as error:
         yield f"training would stop here: {error}"
         return
-    if supported != chosen:
+    chosen = settings_of(wanted)
+    if isinstance(wanted, Recipe):
+        yield from (f"{choice.name}={choice.value}: {choice.why}" for choice in wanted.choices if choice.why)
+    elif supported != chosen:
         yield f"this text supports a vocabulary of {supported.text.vocabulary:,}, not {chosen.text.vocabulary:,}"
     tokens = epoch_tokens(lengths, [stretch.lines for stretch in diagnosis.stretches(corpus)], supported)
     yield from describe_cost(tokens, len(lengths.lines), supported)

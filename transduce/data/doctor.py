@@ -19,6 +19,7 @@ import numpy as np
 from ftfy.badness import is_bad
 
 from transduce.data.corpus import Corpus, Stretch, parts_of
+from transduce.data.facts import SCRIPTS as ALPHABETS
 from transduce.data.raw import Raw, raw_sides, side_names
 from transduce.text.sentences import is_unspaced
 
@@ -46,17 +47,9 @@ FAULTS = {
 }
 LONG = 1000  # characters
 SAMPLES = 3  # of each fault
-SCRIPTS = {
-    "Latin": "A-Za-z\u00c0-\u024f",
-    "Greek": "\u0370-\u03ff",
-    "Cyrillic": "\u0400-\u04ff",
-    "Hebrew": "\u0590-\u05ff",
-    "Arabic": "\u0600-\u06ff",
-    "Devanagari": "\u0900-\u097f",
-    "Thai": "\u0e00-\u0e7f",
-    "Hangul": "\uac00-\ud7af\u1100-\u11ff",
-    "Chinese or Japanese": "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff",
-}
+EAST = "Chinese or Japanese"  # which a single line does not always tell
+SCRIPTS = {name: letters for name, letters in ALPHABETS.items() if name not in ("Chinese", "Japanese")}
+SCRIPTS[EAST] = ALPHABETS["Japanese"] + ALPHABETS["Chinese"]
 _SCRIPTS = [re.compile(f"[{letters}]") for letters in SCRIPTS.values()]
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u200b\u2028\u2029\ufeff]")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")

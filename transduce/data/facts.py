@@ -28,7 +28,7 @@ SCRIPTS = {
     "Burmese": "\u1000-\u109f",
     "Khmer": "\u1780-\u17ff",
     "Japanese": "\u3040-\u30ff",
-    "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff",
+    "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
 }
 UNSPACED = {"Thai", "Lao", "Burmese", "Khmer", "Japanese", "Chinese"}
 _LETTERS = {name: re.compile(f"[{letters}]") for name, letters in SCRIPTS.items()}
@@ -79,7 +79,7 @@ def _side(lines: Sequence[str], pairs: int) -> Side:
     script = script_of(text)
     words = len(text.replace("\n", "")) / A_WORD if script in UNSPACED else len(text.split())
     capitals, letters = sum(map(str.isupper, text)), sum(map(str.islower, text))
-    return Side(script, words * pairs / len(lines), len(set(text)), CAPITALS < capitals / max(1, letters))
+    return Side(script, words * pairs / len(lines), len(set(text)), capitals / max(1, letters) > CAPITALS)
 
 
 def _correlation(pairs: Sequence[Pair]) -> float:

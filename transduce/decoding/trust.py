@@ -158,8 +158,9 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
     shapes = {"tokens": (vocabulary,), "pairs": (PAIRS,), "limits": (3,), "means": (count,), "scales": (count,)}
     shapes |= {"doubt": (count + 1,), "confidence": (count + 1,)}
     for name, shape in shapes.items():
-        value = stored.get(name)
-        if value is None or tuple(value.shape) != shape or not value.double().isfinite().all():
+        value = stored.get(name, torch.zeros(0)).double()
+        negative = name in ("tokens", "scales") and bool((value < 0).any())
+        if tuple(value.shape) != shape or negative or not value.isfinite().all():
             raise ModelError(f"{folder / TRUST} is damaged: {name} is not what it should be; train anew")
     arrays = {name: value.numpy() for name, value in stored.items() if name in shapes}
     return Trust(Usual(arrays.pop("tokens"), arrays.pop("pairs")), **arrays)

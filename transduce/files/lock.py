@@ -41,12 +41,12 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         has_locks = _take(descriptor, folder)
         if has_locks:
-            _sign(RunFolder(folder))
+            sign(RunFolder(folder))
         try:
             yield
         finally:
             if has_locks:
-                _sign(RunFolder(folder))  # a run that was new has its config by now
+                sign(RunFolder(folder))  # a run that was new has its config by now
     finally:
         _remove_empty(made)
         os.close(descriptor)
@@ -90,7 +90,7 @@ def is_locked(folder: Path) -> bool | None:
     return None
 
 
-def _sign(run: RunFolder) -> None:
+def sign(run: RunFolder) -> None:
     """Leave the name of this machine; where that fails, those who look go by the clock.
 
     Before a run has its config, nothing may lie in its folder, or the next command takes it for somebody else's."""

@@ -1,9 +1,10 @@
 """How a run ends: where the learning rate begins to fall (optimizer.schedule=wsd), so that the run is done, decayed,
 validated and averaged, when its steps or its minutes are over.
 
-A clock never shows the same twice. So what it decides is decided once, written into the run state with a checkpoint,
-and followed after a stop. That checkpoint, the last one at the full rate, is kept: whoever gives the run more time
-later goes on from there, and the rate does not jump.
+A clock never shows the same twice. So what it decides is written into the run state with a checkpoint, and followed
+after a stop: where the decay begins, and with each validation in it, how many updates are left. The checkpoint before
+the decay, the last one at the full rate, is kept: whoever gives the run more time later goes on from there, and the
+rate does not jump.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from transduce.training.schedule import Decay
 from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed
-CLOSING = 3  # validations' worth of time that the end takes: the last weights, an average, the head that aligns
+CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
 
 
 class Pace:
     """How long updates and validations take on this machine, in seconds."""
 
     def __init__(self) -> None:
-        self.updates, self.spent = 0, 0.0
+        self.updates, self.spent = 0.0, 0.0
         self._last: float | None = None
 
     def tick(self) -> None:
@@ -34,8 +35,9 @@ class Pace:
         self._last = now
 
     def pause(self) -> None:
-        """What comes next is no update."""
+        """What comes next is no update. What was before it counts less and less: machines change their pace."""
         self._last = None
+        self.updates, self.spent = self.updates / 2, self.spent / 2
 
     @property
     def an_update(self) -> float | None:
@@ -66,11 +68,25 @@ class Ending:
         step = state.step
         if self.steps is not None and step >= round((1 - self.share) * self.steps):
             return Decay(step, max(self.steps, step + 1))
-        if self.seconds is None or pace.an_update is None:
+        if self.seconds is None or self._seconds_left(state, seconds) > self.share * self.seconds:
             return None
-        left = self.seconds - seconds - CLOSING * state.validation_seconds
-        if left > self.share * self.seconds:
+        end = self._end(state, seconds, pace)
+        return None if end is None else Decay(step, end)
+
+    def correct(self, state: RunState, seconds: float, pace: Pace) -> int | None:
+        """The last step, by the clock as it is now; as it was, where steps decide or the pace is not known."""
+        if self.seconds is None or state.decay is None or state.step >= state.decay.end:
+            return state.decay_end
+        return self._end(state, seconds, pace) or state.decay_end
+
+    def _seconds_left(self, state: RunState, seconds: float) -> float:
+        assert self.seconds is not None
+        return self.seconds - seconds - CLOSING * state.validation_seconds
+
+    def _end(self, state: RunState, seconds: float, pace: Pace) -> int | None:
+        """The last step that the time allows."""
+        if pace.an_update is None:
             return None
         an_update = pace.an_update + state.validation_seconds / self.validate_every
-        end = step + max(1, int(left / an_update))
-        return Decay(step, end if self.steps is None else min(end, max(self.steps, step + 1)))
+        end = state.step + max(1, int(self._seconds_left(state, seconds) / an_update))
+        return end if self.steps is None else min(end, max(self.steps, state.step + 1))

@@ -35,6 +35,7 @@ from transduce.training.recipe import Choice, Machine, Recipe, for_text, for_tim
 from transduce.training.trial import seconds_an_update
 
 UNKNOWN_LABELS = 10  # that a warning names
+VOCABULARY_PAIRS = 50_000  # that a recipe's vocabulary is learned from: it is given a time
 TRIED = 2000  # pairs that the machine is tried with
 UNRELATED = 0.6  # correlation of the lengths of both sides; of translations it is about 0.9
 
@@ -119,7 +120,7 @@ def _prepare(
     if goes_on:
         tokenizers = _known_tokenizers(run, settings)
     else:
-        settings, tokenizers = _begin(surveyed, hold_out, wanted, report)
+        settings, tokenizers = settle(surveyed, hold_out, wanted, report)
         config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
         write_folder(run.path, {**config, **tokenizers.files()})
     surveyed.sample.clear()
@@ -143,7 +144,7 @@ def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:
     return Tokenizers.load(run.path, settings.text)
 
 
-def _begin(
+def settle(
     surveyed: Survey, hold_out: HoldOut, wanted: Settings | Recipe, report: Report
 ) -> tuple[Settings, Tokenizers]:
     """The vocabulary of a new run, and the settings that its recipe left open."""
@@ -151,6 +152,7 @@ def _begin(
     if not isinstance(wanted, Recipe):
         return wanted, _learn(surveyed, hold_out, wanted, report)
     known = facts(sample, surveyed.pairs)
+    surveyed.sample = surveyed.sample[:: -(-len(surveyed.sample) // VOCABULARY_PAIRS)]
     if known.correlation < UNRELATED:
         report.warn(
             f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "

@@ -22,7 +22,7 @@ from transduce.decoding.trust import TRUST
 from transduce.errors import UserError
 from transduce.files import strict_json
 from transduce.files.atomic import write_file
-from transduce.files.lock import locked
+from transduce.files.lock import locked, sign
 from transduce.files.manifest import write_folder
 from transduce.files.reading import SMALL, read_bytes
 from transduce.files.run_folder import CONFIG, RunFolder
@@ -69,6 +69,8 @@ def fit(
             deadline = _deadline(folder, pause_after) if processes.is_main else None
             text = prepare(folder, training, validation, wanted, report, processes)
             settings = text.settings
+            if processes.is_main:
+                sign(folder)  # as soon as it has a config
             _remember_deadline(folder, deadline)
             setup = Setup(folder, text, settings, device, report, processes)
             trainer = setup.trainer(began, deadline)

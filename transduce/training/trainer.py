@@ -176,7 +176,10 @@ class Trainer:
         if result is not None:
             self.report.say(f"step {state.step:,}: validation {self.validator.describe(result, is_best)}")
             self.journal.validated("valid", result, state, self.clock.seconds)
-        state.validation_seconds = time.monotonic() - begin
+        state.validation_seconds = self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000
+        if self.ending is not None:  # kept with the checkpoint below: a slower machine does not make the run late
+            end = self.ending.correct(state, self.clock.common_seconds, self.pace)
+            state.decay_end = self.processes.gather(end)[0]
         self.pace.pause()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.journal.note(self._timed_state())
