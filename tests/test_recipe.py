@@ -171,6 +171,7 @@ def test_who_is_asked(tmp_path: Path) -> None:
     assert isinstance(resolve(tmp_path / "new", "auto", None, {}), Recipe)
     assert isinstance(resolve(tmp_path / "new", "small", None, own), Settings)
     assert isinstance(resolve(tmp_path / "new", None, None, own, "classify"), Settings)
+    assert isinstance(resolve(tmp_path / "new", "auto", None, {}, "classify"), Settings)
     with pytest.raises(SettingsError, match="unknown setting model.layer "):
         resolve(tmp_path / "new", None, None, {**own, "model": {"layer ": 3}})
     clocked = resolve(tmp_path / "new", "small", None, {**own, "training": {"minutes": 3}})

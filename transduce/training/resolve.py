@@ -50,11 +50,12 @@ def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, fla
         raise SettingsError(f"{run} exists and is not a run folder; choose another name")
     sections = [layer.get("data") for layer in (file, flags)]
     own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
-    if preset == AUTO or (preset is None and own_text and not task.labels):
+    if not task.labels and (preset == AUTO or (preset is None and own_text)):
         recipe = Recipe(task.settings, file, flags)
         check_idle(recipe.settings)
         return recipe
-    base = presets.find(preset or ("small" if own_text else "tiny")).settings
+    usual = "small" if own_text or preset == AUTO else "tiny"
+    base = presets.find(usual if preset in (None, AUTO) else preset).settings
     if task.settings and base.get("model", {}).get("kind", "transformer") != "transformer":
         raise SettingsError(
             f"--task {task.name} trains an encoder of the Transformer; the preset {preset} is of another kind"
