@@ -64,7 +64,7 @@ def bundled_pairs(count: int = 300, seed: int = 1) -> list[tuple[str, str]]:
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a moment: it translates badly, but it translates."""
     run = tmp_path_factory.mktemp("runs") / "quick"
-    settings = quick_settings(training={"steps": 40, "validate_every": 20}, search={"beam": 3})
+    settings = quick_settings(training={"steps": 60, "validate_every": 30}, search={"beam": 3})
     with curve_at_the_end(run, Report()):
         fit(run, ListCorpus(bundled_pairs()), ListCorpus(bundled_pairs(40, seed=2)), settings)
     return run

@@ -96,7 +96,7 @@ def test_the_examples_run(name: str, place: Path, capsys: pytest.CaptureFixture[
     example = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
     more = {"count": 300} if name == "summarise" else {}
     example["main"](str(place / "runs" / name), steps=4, **more)
-    told = {"translate": "ich möchte ein bier  ->", "summarise": "summarised exactly", "classify": "macro_f1"}
+    told = {"translate": "ich möchte ein bier  ->", "summarise": "summarised exactly", "classify": "macro-f1"}
     assert told[name] in capsys.readouterr().out
 
 

@@ -257,15 +257,24 @@ def test_weights_count(tmp_path: Path) -> None:
 def test_a_vocabulary_that_the_text_supports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = list(dict.fromkeys(bundled_pairs(200, seed=3)))
     left, right = write(tmp_path, "a.de", [s for s, _ in pairs]), write(tmp_path, "a.en", [t for _, t in pairs])
-    words, out = last_line(capsys, "--source", left, "--target", right, "--text.vocabulary", "100000")
+    words, out = last_line(
+        capsys, "--source", left, "--target", right, "--preset", "small", "--text.vocabulary", "100000"
+    )
     assert "this text supports a vocabulary of" in out
     assert int(words[words.index("--text.vocabulary") + 1]) < 100_000
     assert words.count("--text.vocabulary") == 1
     many = write(tmp_path, "many", ["".join(map(chr, range(0x4E00, 0x4E80)))] * len(pairs))
-    assert cli.main(["doctor", "--source", many, "--target", right, "--text.vocabulary", "64"]) == 0
+    assert (
+        cli.main(["doctor", "--source", many, "--target", right, "--preset", "small", "--text.vocabulary", "64"]) == 0
+    )
     assert "training would stop here: text.vocabulary=64 is too small for the characters" in capsys.readouterr().out
-    assert cli.main(["doctor", "--source", left, "--target", right, "--text.vocabulary", "20"]) == 0
+    assert (
+        cli.main(["doctor", "--source", left, "--target", right, "--preset", "small", "--text.vocabulary", "20"]) == 0
+    )
     assert "text.vocabulary=20 is too small to be tried; set it to 32 or more" in capsys.readouterr().out
+    words, out = last_line(capsys, "--source", left, "--target", right)
+    assert "text.joint=True: both sides are Latin" in out
+    assert "--preset" not in words
 
 
 def test_several_texts_are_examined_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

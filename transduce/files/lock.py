@@ -39,14 +39,9 @@ def locked(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        has_locks = _take(descriptor, folder)
-        if has_locks:
-            sign(RunFolder(folder))
-        try:
-            yield
-        finally:
-            if has_locks:
-                sign(RunFolder(folder))  # a run that was new has its config by now
+        if _take(descriptor, folder) and RunFolder(folder).training.exists():
+            sign(RunFolder(folder))  # of a new one, training does when it has its config
+        yield
     finally:
         _remove_empty(made)
         os.close(descriptor)

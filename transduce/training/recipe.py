@@ -7,7 +7,7 @@ Chinese and English (docs/recipe.md tells how).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transduce.data.facts import Facts
@@ -71,7 +71,8 @@ class Recipe:
     def __init__(self, *given: Overrides) -> None:
         self.given = given
         self.choices: list[Choice] = []
-        self._names = {f"{section}.{key}" for layer in given for section, keys in layer.items() for key in keys or ()}
+        sections = [(name, keys) for layer in given for name, keys in layer.items() if isinstance(keys, Mapping)]
+        self._names = {f"{section}.{key}" for section, keys in sections for key in keys}
 
     @property
     def settings(self) -> Settings:
