@@ -208,7 +208,7 @@ def test_ctranslate2_finds_the_same(folder: Path, tmp_path: Path, changes: dict)
     ours = transduce.load(folder, stop="usual", **changes).translate(sources)
     theirs = transduce.load(folder, engine="ctranslate2", **changes)
     found = theirs.translate(sources)
-    assert sum(a.text == b.text for a, b in zip(ours, found, strict=True)) >= 48  # a model that hardly knows anything has many near ties
+    assert sum(a.text == b.text for a, b in zip(ours, found, strict=True)) >= 48  # near ties
     without = theirs.translate(sources, forbidden=["the"])  # another search: it forbids before the softmax
     assert not any("the" in f" {t.text} ".split() for t in without)
     kept = list(tmp_path.glob("transduce/ctranslate2/*"))
