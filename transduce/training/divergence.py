@@ -10,7 +10,7 @@ import math
 
 from transduce.errors import UserError
 from transduce.training.state import RunState
-from transduce.training.validation import Validation
+from transduce.training.validation import GUESS, Validation
 
 WORSE = 1.3  # times the lowest loss
 LINES = 2  # so many in a row
@@ -31,10 +31,11 @@ def has_diverged(state: RunState) -> bool:
     return state.worse_lines >= LINES
 
 
-def learns_nothing(result: Validation, guess: float, step: int, warmup: int) -> bool:
-    """Whether a model is no better than one that guesses words by their frequency (a loss of `guess`), though the
-    learning rate has long been high."""
-    return step >= max(2 * warmup, PATIENCE) and result.is_a_guess(guess)
+def learns_nothing(state: RunState, result: Validation, guess: float, warmup: int) -> bool:
+    """Whether a model is no better than one that guesses words by their frequency (a loss of `guess`), on the training
+    text too, though the learning rate has long been high. Else it has learned by heart, which is no divergence."""
+    has_learned = state.lowest_loss is not None and state.lowest_loss < GUESS * guess
+    return state.step >= max(2 * warmup, PATIENCE) and result.is_a_guess(guess) and not has_learned
 
 
 def unusable(best: Validation | None, score: float | None, guess: float) -> str:

@@ -167,9 +167,7 @@ class Trainer:
         begin = time.monotonic()
         with self.updater.final_weights():
             result, weights = self.validator.validate(self.updater.model), weights_of(self.updater.model)
-        if result is not None and learns_nothing(
-            result, self.validator.guess, state.step, self.settings.optimizer.warmup
-        ):
+        if result is not None and learns_nothing(state, result, self.validator.guess, self.settings.optimizer.warmup):
             state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
             return
         is_best = state.add_validation(result)

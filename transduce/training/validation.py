@@ -27,7 +27,7 @@ class Validation(NamedTuple):
 
     def is_a_guess(self, guess: float) -> bool:
         """Whether it is no better than guessing words by their frequency, which has a loss of `guess`."""
-        return self.loss > GUESS * guess
+        return self.loss > GUESS * guess and (self.score is None or self.score < NOISE)
 
     @property
     def perplexity(self) -> float:
