@@ -57,4 +57,4 @@ def demo(run: Path = Path("runs/demo"), *, report: Hidden = SILENT) -> Iterator[
     yield f"  transduce translate {run} --n-best 3          # then type sentences, one a line"
     yield f'  transduce inspect {run} "hast du gestern das rote fahrrad repariert?" -o page.html'
     yield "  transduce train runs/bilinear --model.score bilinear      # another score; then inspect both"
-    yield "  transduce train runs/mine --source your.de --target your.en --preset small"
+    yield "  transduce train runs/mine --source your.de --target your.en --minutes 15"
