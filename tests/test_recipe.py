@@ -20,7 +20,7 @@ from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import Settings
-from transduce.training import divergence, ending, schedule
+from transduce.training import checkpoint, divergence, ending, schedule
 from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
@@ -299,16 +299,16 @@ def test_divergence_is_a_loss_that_stays_up() -> None:
         divergence.calmer(state, 0)
 
 
-@pytest.mark.parametrize("steps_before", [0, 10])
+@pytest.mark.parametrize("steps_before", [0, 200])
 def test_a_run_that_diverges_goes_back_and_on_more_calmly(tmp_path: Path, steps_before: int) -> None:
     """With a rate that is far too high, from the beginning or once a good checkpoint is there."""
     text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
-    good = quick_settings(training={"steps": 10, "validate_every": 5, "log_every": 2})
+    good = quick_settings(training={"steps": 200, "validate_every": 100, "log_every": 2})
     if steps_before:
         fit(tmp_path / "r", text, valid, good)
     notes = Notes()
     wild = compose(
-        {"optimizer": {"rate": 3.0}, "training": {"steps": 60, "validate_every": 1000}, "model": {"norm": "after"}},
+        {"optimizer": {"rate": 3.0}, "training": {"steps": 260, "validate_every": 1000}, "model": {"norm": "after"}},
         base=good,
     )
     with contextlib.suppress(UserError):  # twice calmed is calm enough, or not
@@ -318,6 +318,8 @@ def test_a_run_that_diverges_goes_back_and_on_more_calmly(tmp_path: Path, steps_
     calmed = [line for line in lines if line["kind"] == "diverged"]
     assert calmed
     assert calmed[0]["calm"] == divergence.CALMER
+    newest, _ = checkpoint.latest(RunFolder(tmp_path / "r"))
+    assert checkpoint.read_state(newest).calm < 1  # a stop does not make it forget
 
 
 def test_base_is_complete() -> None:

@@ -17,7 +17,7 @@ LINES = 2  # so many in a row
 CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
 USELESS = 1.0  # BLEU
-PATIENCE = 500  # steps, in which every run may be a beginner
+PATIENCE = 300  # steps, in which every run may be a beginner
 
 
 def note_loss(state: RunState, loss: float) -> None:
@@ -44,7 +44,7 @@ def unusable(best: Validation | None, score: float | None, guess: float) -> str:
         return ""
     return (
         f"this model is of no use yet: its validation loss is {best.loss:.2f}, where guessing words by their frequency "
-        f"has {guess:.2f}; give it more time (--minutes), or more text"
+        f"has {guess:.2f}; give it more time (--minutes), more text or a lower optimizer.rate"
     )
 
 

@@ -74,14 +74,21 @@ class Keeper:
             self._repair(state)
         return state
 
-    def go_back(self) -> RunState:
-        """The state of the last checkpoint, in the middle of a run."""
+    def go_back(self, to_the_beginning: bool) -> RunState | None:
+        """In the middle of a run: the state of the last checkpoint; None where there is none, or none worth keeping,
+        and everything is as in the beginning."""
         self.writer.wait()
         self.processes.gather(None)
         newest, _ = checkpoint.latest(self.run)
-        assert newest is not None
-        state = checkpoint.resume(newest, self.updater, self.processes.rank)
+        state = None
+        if newest is None or to_the_beginning:
+            self.updater.begin_again()
+            self.saved_step = 0
+        else:
+            state = checkpoint.resume(newest, self.updater, self.processes.rank)
         self.processes.gather(None)
+        if state is None and self.processes.is_main:
+            self._forget_after(0, None)
         return state
 
     def _refuse_other_text(self, state: RunState, fresh: RunState) -> None:

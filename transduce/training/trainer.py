@@ -137,16 +137,14 @@ class Trainer:
 
     def _calm_down(self) -> None:
         """Go back to the last checkpoint, or to the beginning, and on with a lower rate."""
-        at, calm = self.state.step, calmer(self.state, self.keeper.saved_step)
-        if self.keeper.saved_step:
-            self.state = self.keeper.go_back()
-        else:
-            self.updater.begin_again()
-            self.state = self._new_state()
+        at, best, calm = self.state.step, self.state.best, calmer(self.state, self.keeper.saved_step)
+        nothing_good = best is None or best.is_a_guess(self.validator.guess)
+        self.state = self.keeper.go_back(to_the_beginning=nothing_good) or self._new_state()
         self.state.calm = calm
         self.journal.resume(self.state)
         self.pace.pause()
         self.journal.write("diverged", self.state.step, self.clock.seconds, at=at, calm=calm)
+        self._save()  # whoever goes on after a stop goes on as calmly
         self.report.warn(
             f"step {at:,}: the run diverges; back to step {self.state.step:,}, and on with {calm:.0%} of its learning "
             f"rate"
