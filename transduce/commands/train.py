@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +74,7 @@ def train(
     pause_after
         Minutes after which this command saves and ends; the same command goes on with the run.
     """
+    began = time.monotonic()  # to load PyTorch is part of the time that is given
     from transduce.inspect.curve import curve_at_the_end
     from transduce.training.prepare import open_corpora
     from transduce.training.recipe import settings_of
@@ -94,4 +96,4 @@ def train(
         raise SettingsError(f"--pause-after {pause_after:g} must be above 0")
     with ignore_save_signal(), curve_at_the_end(run, report):
         training, validation = open_corpora(resolved, report)
-        fit(run, training, validation, wanted, report, pause_after)
+        fit(run, training, validation, wanted, report, pause_after, began)

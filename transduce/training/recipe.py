@@ -225,9 +225,6 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
     if batch > smallest:
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
     yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
-    if epochs >= 10 and facts.pairs <= 50_000:
-        yield Choice("text.sampling", 0.05, "words cut in other ways each time, since the text comes so often")
-        yield Choice("text.variants", 4)
     yield Choice("optimizer.rate", 7e-4 if width >= 512 else 1.2e-3, f"as a width of {width} bears it")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
     yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")

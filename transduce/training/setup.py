@@ -59,9 +59,11 @@ def fit(
     wanted: Settings | Recipe,
     report: Report = SILENT,
     pause_after: float | None = None,
+    began: float | None = None,
 ) -> Outcome:
-    """From corpora to a trained model in `run`; what commands and `transduce.train` share. `pause_after`: minutes."""
-    began, folder = time.monotonic(), RunFolder(run)
+    """From corpora to a trained model in `run`; what commands and `transduce.train` share. `pause_after`: minutes;
+    `began`: when its time began to count, by time.monotonic()."""
+    began, folder = began or time.monotonic(), RunFolder(run)
     device = prepare_device(settings_of(wanted).training.device)
     with ignore_save_signal(), process_group(device) as processes:
         report = report if processes.is_main else SILENT
