@@ -126,7 +126,7 @@ def test_more_time_and_more_text_allow_a_larger_model() -> None:
 def test_what_is_read_once_needs_no_dropout() -> None:
     assert chosen(10**7, 5).model.dropout == 0
     assert chosen(1_000, 60).model.dropout >= 0.3
-    assert chosen(1_000, 60).text.sampling > 0
+    assert chosen(1_000, 60).text.sampling == 0  # measured: it costs more than it brings
 
 
 def test_a_time_is_proposed() -> None:
@@ -204,17 +204,17 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     by_steps = ending.Ending(0.25, steps=100, seconds=None, validate_every=10)
     assert by_steps.decide(RunState(step=74), 0.0, pace) is None
     assert by_steps.decide(RunState(step=75), 0.0, pace) == (75, 100)
-    by_clock = ending.Ending(0.25, steps=None, seconds=400, validate_every=10)
-    assert by_clock.decide(RunState(step=500), 299.0, pace) is None
-    assert by_clock.decide(RunState(step=500), 301.0, pace) == (500, 500 + 198)
+    by_clock = ending.Ending(0.25, steps=None, seconds=400, validate_every=10)  # 5 of them finish it
+    assert by_clock.decide(RunState(step=500), 294.0, pace) is None
+    assert by_clock.decide(RunState(step=500), 296.0, pace) == (500, 500 + 198)
     slow = RunState(step=500, validation_seconds=5.0)  # an update and its share of a validation: one second
-    assert by_clock.decide(slow, 301.0, pace) == (500, 500 + 74)
+    assert by_clock.decide(slow, 296.0, pace) == (500, 500 + 74)
     both = ending.Ending(0.25, steps=520, seconds=400, validate_every=10)
-    assert both.decide(RunState(step=100), 301.0, pace) == (100, 298)
-    assert by_clock.decide(RunState(step=1), 399.0, ending.Pace()) is None
+    assert both.decide(RunState(step=100), 296.0, pace) == (100, 298)
+    assert by_clock.decide(RunState(step=1), 394.0, ending.Pace()) is None
     decided = RunState(step=600, decay_begin=500, decay_end=698)
-    assert by_clock.correct(decided, 380.0, pace) == 640
-    assert by_clock.correct(decided, 380.0, ending.Pace()) == by_steps.correct(decided, 380.0, pace) == 698
+    assert by_clock.correct(decided, 375.0, pace) == 640
+    assert by_clock.correct(decided, 375.0, ending.Pace()) == by_steps.correct(decided, 375.0, pace) == 698
     assert by_clock.correct(RunState(step=600), 100.0, pace) is None
     pace.pause()
     assert pace.an_update == 0.5

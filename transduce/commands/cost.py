@@ -54,7 +54,7 @@ def tokens_of_training(corpus: Corpus, validates: bool, wanted: Settings | Recip
     else:
         tokenizers, settings = vocabulary_of_training(surveyed, hold_out, wanted)
     taken = (pair for pair in raw if hold_out.leaves(pair.line))
-    return count_tokens(taken, Job(tokenizers, settings.data)), settings
+    return count_tokens(taken, Job(tokenizers, settings.data, teaches=True)), settings
 
 
 def epoch_tokens(lengths: Lengths, stretches: list[int], settings: Settings) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.tokenizers import Tokenizers
 
-ALL_CAPS = 0.02  # share of pairs that are put into capitals, where case has marks
+ALL_CAPS, SMALL_LETTERS = 0.02, 0.05  # shares of pairs that are changed so, where case has marks
 
 
 class Sampling(NamedTuple):
@@ -107,16 +107,20 @@ def tokenize(chunk: Chunk, job: Job) -> Tokenized:
 
 
 def _as_read(pair: Pair, digest: bytes, job: Job) -> Pair:
-    """A normalised pair as tokenizers read it: what passes through is hidden, and of text that teaches a share is put
-    into ALL CAPS, where case has marks. Chance comes from the pair itself, so it is the same in every process."""
+    """A normalised pair as tokenizers read it: what passes through is hidden; and of text that teaches, where case has
+    marks, a share is put into ALL CAPS, and of another the source into small letters, as many people type. Chance comes
+    from the pair itself, so it is the same in every process."""
     protection, has_marks = job.tokenizers.protection, job.tokenizers.settings.case == "marks"
     if not (protection or (job.teaches and has_marks)):
         return pair
     draw = Random(digest) if job.teaches else None
     source, target = (hidden.text for hidden in protection.hide_pair(pair.source, pair.target, draw))
-    if draw is not None and has_marks and draw.random() < ALL_CAPS:
+    chance = draw.random() if draw is not None and has_marks else 1.0
+    if chance < ALL_CAPS:
         source = source.upper()
         target = target if task_of(job.tokenizers.settings).labels else target.upper()
+    elif chance < ALL_CAPS + SMALL_LETTERS:
+        source = source.lower()
     return Pair(source, target, pair.line)
 
 

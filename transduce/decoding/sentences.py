@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from transduce.text.case import is_shouted
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import halve, split_sentences
+from transduce.text.special import UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that are longer
@@ -23,6 +25,7 @@ class Sentence(NamedTuple):
     source: list[int]  # its tokens
     whole: bool = True  # nothing of it was left out
     long: bool = False  # it is a piece
+    shouted: bool = False  # it is all capitals, and its tokens are those of the same in small letters
 
 
 def sentences_of(
@@ -46,7 +49,18 @@ def _read(parts: Sequence[tuple[int, str, str]], tokenizer: Tokenizer, protectio
     """Texts, with their lines and gaps, in tokens."""
     hidden = [protection.hide(normalise(text)) for _, _, text in parts]
     encoded = tokenizer.encode([each.text for each in hidden])
-    return [Sentence(*part, each, ids) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
+    read = [Sentence(*part, each, ids) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
+    return [_calmed(sentence, tokenizer) if is_shouted(sentence.hidden.text) else sentence for sentence in read]
+
+
+def _calmed(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
+    """A SENTENCE IN CAPITALS in the letters that the vocabulary knows it in: those that take fewer tokens, unknown ones
+    first of all."""
+    calm = sentence.hidden.text.capitalize()
+    ids = tokenizer.encode([calm])[0]
+    if (ids.count(UNKNOWN), len(ids)) >= (sentence.source.count(UNKNOWN), len(sentence.source)):
+        return sentence
+    return sentence._replace(hidden=sentence.hidden._replace(text=calm), source=ids, shouted=True)
 
 
 def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:

@@ -260,8 +260,11 @@ def _with_marks_kept(
 
 
 def _restored(sentence: Sentence, translation: Translation) -> Translation:
-    """With what the marks stand for."""
+    """In capitals, if the source was, and with what the marks stand for."""
     hidden = sentence.hidden
+    if sentence.shouted:
+        loud = tuple(c._replace(text=c.text.upper()) for c in translation.candidates)
+        translation = translation._replace(text=translation.text.upper(), candidates=loud)
     if hidden.items is None:
         return translation
     return translation._replace(

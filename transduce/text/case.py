@@ -22,6 +22,7 @@ _WORD = rf"[^\W{UNSPACED}](?:[^\W{UNSPACED}]|[\u0300-\u036f])*+"
 _TYPED = re.compile(rf"{_WORD}|[{CASE_MARKS}]")
 _MARKED = re.compile(rf"{QUOTED}(.)|({_WORD})([{CAPITAL}{CAPITALS}]?)|[{CASE_MARKS}]", re.DOTALL)
 _WITH_MARK = re.compile(rf"(?:^|(?<= )){_WORD}[{CAPITAL}{CAPITALS}]")
+_SHOUTED = re.compile(r"[^\W\d_]{2,}")
 OFTEN = 10  # times that a word must occur in a form that gets a token of its own
 
 
@@ -33,6 +34,11 @@ def mark(text: str) -> str:
 def restore(text: str) -> str:
     """The text that was marked; marks that stand where none can be, as a model may put them, are left out."""
     return _MARKED.sub(_restored, text)
+
+
+def is_shouted(text: str) -> bool:
+    """Whether a whole text is in capitals: two words or more, and no small letter."""
+    return text.upper() == text != text.lower() and len(_SHOUTED.findall(text)) >= 2
 
 
 def frequent_words(texts: Iterable[str], most: int) -> list[str]:

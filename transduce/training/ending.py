@@ -18,6 +18,7 @@ from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed
 CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
+FINISHING = 5.0, 0.05  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
 
 
 class Pace:
@@ -81,7 +82,8 @@ class Ending:
 
     def _seconds_left(self, state: RunState, seconds: float) -> float:
         assert self.seconds is not None
-        return self.seconds - seconds - CLOSING * state.validation_seconds
+        finishing = min(FINISHING[0], FINISHING[1] * self.seconds)
+        return self.seconds - seconds - finishing - CLOSING * state.validation_seconds
 
     def _end(self, state: RunState, seconds: float, pace: Pace) -> int | None:
         """The last step that the time allows."""

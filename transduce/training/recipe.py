@@ -41,10 +41,11 @@ SIZES = (  # from small to large
     Size(2, 128, 4, pairs=0, updates=0),
     Size(2, 192, 4, pairs=3_000, updates=1_500),
     Size(3, 256, 4, pairs=15_000, updates=6_000),
-    Size(4, 256, 4, pairs=60_000, updates=10_000),
+    Size(4, 256, 4, pairs=40_000, updates=10_000),
     Size(6, 512, 8, pairs=500_000, updates=30_000),
 )
 SMALLEST_BATCH, LARGEST_BATCH = 512, 8192  # slots a side
+LARGE_BATCH = 4096  # from here on a higher rate is borne, and a model learns as much from half as many updates
 ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than further ones
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
@@ -185,11 +186,12 @@ def _pace(size: Size, machine: Machine, recipe: Recipe) -> float:
 def _largest(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> tuple[Size, float]:
     """The largest size that there is text and time for, and its updates."""
     chosen, updates = SIZES[0], _updates(SIZES[0], facts, tokens_a_pair, machine, recipe)
+    share = 0.5 if _slots(recipe.settings) >= LARGE_BATCH else 1.0
     for size in SIZES[1:]:
-        if facts.pairs < size.pairs or updates < size.updates:
+        if facts.pairs < size.pairs or updates < share * size.updates:
             break  # fewer still with a larger one
         fewer = _updates(size, facts, tokens_a_pair, machine, recipe)
-        if fewer < size.updates:
+        if fewer < share * size.updates:
             break
         chosen, updates = size, fewer
     return chosen, updates
@@ -225,7 +227,8 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
     if batch > smallest:
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
     yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
-    yield Choice("optimizer.rate", 7e-4 if width >= 512 else 1.2e-3, f"as a width of {width} bears it")
+    rate = 7e-4 if width >= 512 else 1.2e-3 if batch < LARGE_BATCH else 2e-3
+    yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
     yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))

@@ -1,0 +1,55 @@
+"""Lines in capitals, which hardly any text has and people type all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import bundled_pairs
+
+import transduce
+from transduce.decoding.sentences import sentences_of
+from transduce.settings.sections import TextSettings
+from transduce.text.case import is_shouted
+from transduce.text.subwords import SubwordTokenizer
+
+LINE = "DER HUND SIEHT DIE KATZE"
+
+
+@pytest.mark.parametrize("text", [LINE, "ICH TRINKE 3 BIER!", "ÄPFEL ÖLEN"])
+def test_a_whole_text_in_capitals_is_shouted(text: str) -> None:
+    assert is_shouted(text)
+
+
+@pytest.mark.parametrize("text", ["", "USA", "ICH 3", "ICH bin", "我们 你们", "3 4", "I A"])
+def test_other_texts_are_not(text: str) -> None:
+    assert not is_shouted(text)
+
+
+def test_what_is_shouted_is_read_in_letters_that_the_vocabulary_knows() -> None:
+    text = [source for source, _ in bundled_pairs(500)]
+    small, large = (
+        SubwordTokenizer.train([form(line) for line in text], TextSettings(vocabulary=200))
+        for form in (str.capitalize, str.upper)
+    )
+    read, as_it_is = (sentences_of([LINE], tokenizer, 100, False)[0] for tokenizer in (small, large))
+    assert read.shouted
+    assert read.source == small.encode([LINE.capitalize()])[0]
+    assert not as_it_is.shouted
+    assert as_it_is.source == large.encode([LINE])[0]
+    assert read.text == as_it_is.text == LINE
+
+
+def test_a_shouted_line_is_answered_in_capitals(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    usual, loud = model.translate([LINE.capitalize(), LINE])
+    assert loud.text == usual.text.upper() != ""
+    assert loud.source == LINE
+    assert loud.candidates[0].text == loud.text
+
+
+def test_what_passes_through_keeps_its_letters(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    assert model.translate("sieht die katze https://example.org/Hund").status  # nothing in capitals: as always
+    hidden = sentences_of([f"{LINE} https://example.org/a"], model.tokenizers.source, 100, False)[0]
+    assert not hidden.shouted  # without protection an address is text like any other
