@@ -25,6 +25,18 @@ SMALL = ModelSettings(layers=2, decoder_layers=3, d_model=24, d_ff=40, heads=3, 
 SOURCE_WORDS, TARGET_WORDS = 29, 31
 
 
+class Notes(Report):
+    """What was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    warn = say
+
+
 def small_model(seed: int = 0, **changes: object) -> transformer.Transformer:
     torch.manual_seed(seed)
     settings = ModelSettings(**{**SMALL.__dict__, "tie_source": False, **changes})  # type: ignore[arg-type]

@@ -34,10 +34,17 @@ def test_what_is_shouted_is_read_in_letters_that_the_vocabulary_knows() -> None:
     )
     read, as_it_is = (sentences_of([LINE], tokenizer, 100, False)[0] for tokenizer in (small, large))
     assert read.shouted
-    assert read.source == small.encode([LINE.capitalize()])[0]
+    assert read.source == small.encode([read.hidden.text])[0]
+    assert [word.lower() for word in read.hidden.text.split()] == LINE.lower().split()
     assert not as_it_is.shouted
     assert as_it_is.source == large.encode([LINE])[0]
     assert read.text == as_it_is.text == LINE
+
+
+def test_nouns_keep_their_capital_where_the_vocabulary_knows_them_so() -> None:
+    text = ["Der Hund sieht die Katze", "Er sieht die Katze und den Hund"] * 50
+    tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=40))
+    assert sentences_of([LINE], tokenizer, 100, False)[0].hidden.text == "Der Hund sieht die Katze"
 
 
 def test_a_shouted_line_is_answered_in_capitals(model_folder: Path) -> None:

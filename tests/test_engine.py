@@ -15,6 +15,7 @@ import torch
 from conftest import bundled_pairs, small_model
 
 import transduce
+from transduce.convert.ctranslate2_out import why_not
 from transduce.decoding.batches import PlainEngine, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
@@ -23,7 +24,6 @@ from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
 from transduce.engine.auto import choose_dtype, make_engine
-from transduce.engine.ctranslate2_model import why_not
 from transduce.engine.incremental import Incremental
 from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import bundled_pairs, quick_settings
+from conftest import Notes, bundled_pairs, quick_settings
 
 from transduce import cli
 from transduce.data.corpus import ListCorpus, Pair
@@ -29,18 +29,6 @@ from transduce.training.trial import usual_batch
 from transduce.training.validation import Validation
 
 CHINESE = [Pair(f"我想喝{c}啤酒", f"i want to drink beer {c}", n) for n, c in enumerate("一二三四五六七八九十", 1)]
-
-
-class Notes(Report):
-    """What was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    warn = say
 
 
 def machine(seconds: float, device: str = "cpu") -> Machine:

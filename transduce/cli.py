@@ -15,6 +15,7 @@ import transduce
 from transduce.commands.average import average
 from transduce.commands.bench import bench
 from transduce.commands.completion import completion
+from transduce.commands.convert import convert
 from transduce.commands.demo import demo
 from transduce.commands.doctor import doctor
 from transduce.commands.evaluate import evaluate
@@ -34,7 +35,7 @@ from transduce.usage import PLAIN, explain
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(demo, train, translate, evaluate, score, inspect),
-    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus, completion),
+    *(convert, bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus, completion),
 )
 
 

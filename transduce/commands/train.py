@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from transduce.commands import Flags, Hidden
 from transduce.errors import SettingsError
@@ -23,6 +25,7 @@ def train(
     languages: tuple[str, str] | None = None,
     task: Literal["translate", "classify"] = "translate",
     preset: str | None = None,
+    start: Annotated[Path | None, Parameter(name="--from")] = None,
     config: Path | None = None,
     device: str | None = None,
     minutes: float | None = None,
@@ -35,6 +38,8 @@ def train(
     Example: transduce train runs/mine --source a.de --target a.en --minutes 15
 
     Several texts: transduce train runs/mine --source a.de --target a.en --source b.tsv --weight 3 --weight 1
+
+    Further from a model: transduce train runs/mine --from runs/other --source a.de --target a.en --minutes 15
 
     Without --source it trains on the bundled German-English corpus.
     Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
@@ -65,6 +70,8 @@ def train(
         __label__NAME that each line of --source begins with.
     preset
         Starting point (see: transduce presets). Without one, text, machine and time decide; tiny for bundled text.
+    start
+        Model folder to begin with: its shape, vocabulary and weights, also of a converted model.
     config
         YAML file with sections of settings.
     device
@@ -86,7 +93,7 @@ def train(
     text |= {"valid_source": valid_source, "valid_target": valid_target, "languages": languages}
     flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
     flags.setdefault("data", {}).update({key: value for key, value in text.items() if value is not None})
-    training_flags = {"device": device, "minutes": minutes}
+    training_flags = {"device": device, "minutes": minutes, "start": None if start is None else str(start)}
     flags.setdefault("training", {}).update({key: value for key, value in training_flags.items() if value is not None})
     wanted = resolve(run, preset, config, flags, task)
     resolved = settings_of(wanted)

@@ -56,11 +56,21 @@ def _read(parts: Sequence[tuple[int, str, str]], tokenizer: Tokenizer, protectio
 def _calmed(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
     """A SENTENCE IN CAPITALS in the letters that the vocabulary knows it in: those that take fewer tokens, unknown ones
     first of all."""
-    calm = sentence.hidden.text.capitalize()
+    calm = _usual_case(sentence.hidden.text.split(" "), tokenizer)
     ids = tokenizer.encode([calm])[0]
     if (ids.count(UNKNOWN), len(ids)) >= (sentence.source.count(UNKNOWN), len(sentence.source)):
         return sentence
     return sentence._replace(hidden=sentence.hidden._replace(text=calm), source=ids, shouted=True)
+
+
+def _usual_case(words: list[str], tokenizer: Tokenizer) -> str:
+    """Each word in small letters or with a capital (in German a noun), whichever the vocabulary knows better: fewer
+    tokens, then tokens that were learned earlier and so are more frequent."""
+    small, capital = [word.lower() for word in words], [word.capitalize() for word in words]
+    ids = zip(tokenizer.encode(small), tokenizer.encode(capital), strict=True)
+    better = [(a.count(UNKNOWN), len(a), a) > (b.count(UNKNOWN), len(b), b) for a, b in ids]
+    chosen = [b if is_better else a for a, b, is_better in zip(small, capital, better, strict=True)]
+    return " ".join([capital[0], *chosen[1:]])
 
 
 def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:

@@ -182,10 +182,10 @@ def final_norm(m: ModelSettings) -> nn.Module:
 
 
 def embedding(m: ModelSettings, tokens: nn.Embedding) -> Embedding:
-    table = {"sinusoid": SinusoidPositions, "learned": LearnedPositions}[m.positions]
+    size = (m.max_positions, m.d_model)
     return Embedding(
         tokens,
-        positions=table(m.max_positions, m.d_model),
+        positions=LearnedPositions(*size) if m.positions == "learned" else SinusoidPositions(*size, m.positions),
         scale=math.sqrt(m.d_model) if m.scale == "embedding" else 1.0,
         norm=LayerNorm(m.d_model, m.eps) if m.embedding_norm else nn.Identity(),
         dropout=m.dropout if m.embedding_dropout is None else m.embedding_dropout,

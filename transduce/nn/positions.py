@@ -1,4 +1,4 @@
-"""Where a token stands: the sin/cos table of section 3.5, or a learned one."""
+"""Where a token stands: the sin/cos table of section 3.5 and its variants, or a learned one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,31 @@ def sinusoid_table(length: int, d_model: int) -> Tensor:
     return table
 
 
+def halves_table(length: int, d_model: int) -> Tensor:
+    """The same with all sines first and all cosines after them, as Marian has it."""
+    table = sinusoid_table(length, d_model)
+    return torch.cat([table[:, 0::2], table[:, 1::2]], 1)
+
+
+def fairseq_table(length: int, d_model: int) -> Tensor:
+    """Sines, then cosines; the last wave length is 10000 · 2π to the letter, and the first position has number 2."""
+    half = d_model // 2
+    pos = torch.arange(2, length + 2, dtype=torch.float64).unsqueeze(1)
+    angle = pos * torch.exp(-math.log(10000.0) * torch.arange(half, dtype=torch.float64) / max(1, half - 1))
+    return torch.cat([angle.sin(), angle.cos()], 1).float()
+
+
+TABLES = {"sinusoid": sinusoid_table, "halves": halves_table, "fairseq": fairseq_table}
+
+
 class SinusoidPositions(nn.Module):
     """Fixed positions. The table is computed, not trained, and so is not saved with the weights."""
 
     table: Tensor
 
-    def __init__(self, length: int, d_model: int) -> None:
+    def __init__(self, length: int, d_model: int, kind: str = "sinusoid") -> None:
         super().__init__()
-        self.register_buffer("table", sinusoid_table(length, d_model), persistent=False)
+        self.register_buffer("table", TABLES[kind](length, d_model), persistent=False)
 
     def forward(self, positions: Tensor) -> Tensor:
         return self.table[positions]  # (R, T) -> (R, T, D)

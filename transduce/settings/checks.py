@@ -48,9 +48,9 @@ def _impossible_model(settings: Settings) -> Iterator[str]:
         yield f"model.score_rank={m.score_rank} must not exceed {width}, the width of what is compared"
     if m.score_rank is not None and m.score != "bilinear":
         yield f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}"
-    if m.kind != "rnn" and m.positions == "sinusoid" and m.d_model % 2:
+    if m.kind != "rnn" and m.positions != "learned" and m.d_model % 2:
         yield f"model.d_model={m.d_model} must be even for sin/cos positions"
-    if m.tie_source and not t.joint:
+    if m.tie_source and not (t.joint or t.same_ids):
         yield "model.tie_source=true needs text.joint=true, one vocabulary for both languages"
 
 

@@ -57,7 +57,9 @@ class ModelSettings:
     eps: float = setting(1e-5, "epsilon of every layer norm", above=0)
     attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
     output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
-    positions: Literal["sinusoid", "learned"] = setting("sinusoid", "fixed sin/cos or a learned table")
+    positions: Literal["sinusoid", "halves", "fairseq", "learned"] = setting(
+        "sinusoid", "fixed sin/cos, sines before cosines (halves), fairseq's form of it; or a learned table"
+    )
     max_positions: int = setting(
         1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1, most=100_000
     )
@@ -65,7 +67,7 @@ class ModelSettings:
         "embedding", "times sqrt(d_model) at the embedding, by 1/sqrt(d_model) at the projection, or neither"
     )
     tie_output: bool = setting(True, "target embedding = output projection")
-    tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint)")
+    tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint or text.same_ids)")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
     dropout: float = setting(0.1, "on each sublayer's output and on the embeddings", least=0, below=1)
     embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout", least=0, below=1)
@@ -91,6 +93,7 @@ class TextSettings:
         None, "the same for the target, where text.joint=false; none: as many as text.vocabulary", least=1
     )
     joint: bool = setting(True, "one vocabulary for both languages")
+    same_ids: bool = setting(False, "two vocabularies, but a token has one id in both: so in converted models")
     lowercase: bool = setting(False, "lower-case all text; the model then writes lower case")
     case: Literal["typed", "marks"] = setting(
         "typed", "typed: as it is; marks: words in lower case, with a mark behind Capitalised ones and ALL CAPS"
@@ -183,6 +186,7 @@ class TrainingSettings:
     minutes: float | None = setting(
         None, "time of the whole run, preparing and validating included; it sets optimizer.schedule=wsd", above=0
     )
+    start: str | None = setting(None, "model folder that the run begins with: its shape, vocabulary and weights")
     label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary", least=0, below=1)
     seed: int = setting(1, "of weights, dropout and data order", least=0)
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")

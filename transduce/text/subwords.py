@@ -87,8 +87,8 @@ class SubwordTokenizer:
     @cached_property
     def _ids(self) -> dict[str, int]:
         """The ids of pieces that spell text."""
-        spells = (i for i in range(len(SPECIAL), self.size) if not self._processor.is_byte(i))
-        return {self._processor.id_to_piece(i): i for i in spells}
+        p = self._processor
+        return {p.id_to_piece(i): i for i in range(len(SPECIAL), self.size) if not (p.is_byte(i) or p.is_unused(i))}
 
     @cached_property
     def _scores(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ WORSE = 1.3  # times the lowest loss
 LINES = 2  # so many in a row
 CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
-USELESS = 1.0  # BLEU
+LITTLE = 5.0  # BLEU of a model that is hardly of use
 PATIENCE = 300  # steps, in which every run may be a beginner
 
 
@@ -39,11 +39,12 @@ def learns_nothing(state: RunState, result: Validation, guess: float, warmup: in
 
 
 def unusable(best: Validation | None, score: float | None, guess: float) -> str:
-    """What to say of a finished model that is of no use; empty, if it is of some."""
-    if best is None or not (best.is_a_guess(guess) or (math.isfinite(guess) and score is not None and score < USELESS)):
+    """What to say of a finished model that is of hardly any use; empty, if it is of some."""
+    if best is None or not (best.is_a_guess(guess) or (math.isfinite(guess) and score is not None and score < LITTLE)):
         return ""
+    use = "no use" if best.is_a_guess(guess) else "little use"
     return (
-        f"this model is of no use yet: its validation loss is {best.loss:.2f}, where guessing words by their frequency "
+        f"this model is of {use} yet: its validation loss is {best.loss:.2f}, where guessing words by their frequency "
         f"has {guess:.2f}; give it more time (--minutes), more text or a lower optimizer.rate"
     )
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from transduce.adapt.start import tokenizers_of_start
 from transduce.bundled.corpus import bundled
 from transduce.data.build import Part, build_stores
 from transduce.data.corpus import Corpus, ListCorpus, Stretch
@@ -149,8 +150,9 @@ def settle(
 ) -> tuple[Settings, Tokenizers]:
     """The vocabulary of a new run, and the settings that its recipe left open."""
     sample = [pair for pair in surveyed.sample if hold_out.leaves(pair.line)]
+    known_before = tokenizers_of_start(settings_of(wanted))
     if not isinstance(wanted, Recipe):
-        return wanted, _learn(surveyed, hold_out, wanted, report)
+        return wanted, known_before or _learn(surveyed, hold_out, wanted, report)
     known = facts(sample, surveyed.pairs)
     surveyed.sample = surveyed.sample[:: -(-len(surveyed.sample) // VOCABULARY_PAIRS)]
     if known.correlation < UNRELATED:
@@ -161,7 +163,9 @@ def settle(
     device = prepare_device(wanted.settings.training.device)
     for words in wanted.choose(for_text(known, wanted.settings, device)):
         report.say(words)
-    tokenizers = _learn_chosen(wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report)
+    tokenizers = known_before or _learn_chosen(
+        wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report
+    )
     pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
     tokens = sum(len(target) + 1 for _, target in encoded) / len(encoded)

@@ -51,6 +51,7 @@ USED = 0.85  # of the time goes into updates; the rest into preparing and valida
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
 TOKENS_A_WORD = 1.3
 TIME_FOR_CASE = 3  # passes over the text
+GENTLE = 0.25  # of the usual rate, where a run begins with a model
 PROPOSED = 10  # passes over the text, where no time is given
 BASE: Overrides = {
     "model": {"norm": "before"},
@@ -228,7 +229,10 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
     yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
     rate = 7e-4 if width >= 512 else 1.2e-3 if batch < LARGE_BATCH else 2e-3
-    yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
+    if settings.training.start is not None:
+        yield Choice("optimizer.rate", rate * GENTLE, "gentle, so that what the model knows is not lost")
+    else:
+        yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
     yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))

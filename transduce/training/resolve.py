@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transduce.adapt.start import settings_of_start, start_of
 from transduce.errors import ModelError, SettingsError
 from transduce.files.manifest import MANIFEST
 from transduce.files.run_folder import CONFIG, RunFolder
@@ -48,6 +49,8 @@ def resolve(
 def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Settings | Recipe:
     if run.exists() and not RunFolder(run).config.exists() and not _is_empty(run):
         raise SettingsError(f"{run} exists and is not a run folder; choose another name")
+    if start := start_of(file, flags):
+        return _from_model(start, preset, task, file, flags)
     sections = [layer.get("data") for layer in (file, flags)]
     own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
     if not task.labels and (preset == AUTO or (preset is None and own_text)):
@@ -63,6 +66,15 @@ def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, fla
     resolved = compose(base, by_the_clock(file, flags), task.settings, file, flags)
     check_idle(resolved)
     return resolved
+
+
+def _from_model(start: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Recipe:
+    """What a model decides stays; the rest is chosen for the text and the time, more calmly than for a new one."""
+    if preset not in (None, AUTO):
+        raise SettingsError(f"--preset {preset} does not go with --from {start}, which decides the model")
+    recipe = Recipe(settings_of_start(start, task, file, flags), file, flags)
+    check_idle(recipe.settings)
+    return recipe
 
 
 def _refuse_damaged(folder: RunFolder) -> None:
@@ -95,7 +107,7 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
 def _may_change(name: str) -> bool:
     section, key = name.split(".")
     if section == "training":
-        return key not in ("seed", "label_smoothing", "ema")
+        return key not in ("seed", "label_smoothing", "ema", "start")
     return section == "search" or name in MAY_CHANGE
 
 

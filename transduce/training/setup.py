@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from transduce.adapt.start import put_weights
 from transduce.data.batches import Batches
 from transduce.data.corpus import Corpus, line_name
 from transduce.decoding.aligner import find_aligner
@@ -124,6 +125,8 @@ class Setup:
         seed, tokenizers = self.settings.training.seed, self.text.tokenizers
         torch.manual_seed(seed)
         model = new_model(self.settings.model, tokenizers.source.size, tokenizers.target.size)
+        if checkpoint.latest(self.run)[0] is None:
+            put_weights(model, self.settings)
         if not self.processes.is_main:
             torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout
         settings = replace(self.settings, batch=batch)

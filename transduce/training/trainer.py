@@ -69,6 +69,7 @@ class Trainer:
         self.clock.resume(self.state.seconds)
         with catch_signals() as signals:
             try:
+                judge_start(self)
                 while (reason := self._train(signals)) == DIVERGED:
                     self._calm_down()
                 if reason is None:
@@ -228,3 +229,12 @@ class Trainer:
             f"so far can be used",
             number,
         )
+
+
+def judge_start(trainer: Trainer) -> None:
+    """Tell how good a model is that the run begins with, before it learns anything new."""
+    start, validator = trainer.settings.training.start, trainer.validator
+    if start is None or trainer.state.step or (result := validator.validate(trainer.updater.model)) is None:
+        return
+    trainer.report.say(f"{start} as it is: validation {result.describe(validator.task.measure)}")
+    trainer.journal.validated("start", result, trainer.state, trainer.clock.seconds)

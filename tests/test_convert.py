@@ -1,0 +1,273 @@
+"""Models of others, in and out: the same numbers, the same texts."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from conftest import Notes, bundled_pairs
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.data.layout import lay_out
+from transduce.errors import ModelError, SettingsError
+from transduce.models.load import load
+from transduce.report import SILENT
+from transduce.text.special import BEGIN, END
+
+transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
+PAIRS = bundled_pairs(400)
+
+
+def sentence_pieces(lines: list[str], size: int) -> bytes:
+    """As OPUS-MT's are trained: unigram, with its own special pieces at the front."""
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=writer, vocab_size=size, model_type="unigram", minloglevel=2
+    )
+    return writer.getvalue()
+
+
+def marian_folder(folder: Path, shared: bool = True, activation: str = "swish", tied: bool = True) -> Path:
+    """A MarianMTModel with random weights, in the layout of OPUS-MT: end 0, unknown 1, pieces, languages, pad last."""
+    folder.mkdir()
+    sides = [[pair[i] for pair in PAIRS] for i in (0, 1)]
+    vocabularies = []
+    for name, lines, size in zip(("source", "target"), sides, (150, 120), strict=True):
+        model = sentence_pieces(lines, size)
+        (folder / f"{name}.spm").write_bytes(model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        vocabularies.append([processor.id_to_piece(i) for i in range(3, size)])
+    source, target = vocabularies
+    listed = [sorted({*source, *target}), sorted({*source, *target})] if shared else [source, target]
+    numbered = [["</s>", "<unk>", *pieces, ">>eng<<", "<pad>"] for pieces in listed]
+    if not shared:  # ids of special tokens are the same in both
+        numbered = [["</s>", "<unk>", "<pad>", *pieces] for pieces in listed]
+    for name, tokens in zip(("vocab.json", "target_vocab.json"), numbered, strict=True):
+        if shared and name != "vocab.json":
+            continue
+        (folder / name).write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    pad = numbered[1].index("<pad>")
+    torch.manual_seed(3)
+    config = transformers.MarianConfig(
+        vocab_size=len(numbered[0]),
+        decoder_vocab_size=len(numbered[1]),
+        d_model=24,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=3,
+        decoder_attention_heads=3,
+        encoder_ffn_dim=40,
+        decoder_ffn_dim=40,
+        max_position_embeddings=128,
+        activation_function=activation,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=shared,
+        tie_word_embeddings=tied,
+        pad_token_id=pad,
+        eos_token_id=0,
+        decoder_start_token_id=pad,
+        forced_eos_token_id=0,
+    )
+    model = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)  # so that outputs are not all alike
+        model.final_logits_bias.normal_()
+        model.final_logits_bias[0, 0] += 4.0  # some end before the limit
+    model.generation_config.bad_words_ids = [[pad], [1]]
+    model.generation_config.num_beams, model.generation_config.early_stopping = 4, True
+    model.save_pretrained(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"separate_vocabs": not shared}))
+    return folder
+
+
+def their_ids(folder: Path, shared: bool) -> Any:
+    return transformers.MarianTokenizer(
+        str(folder / "source.spm"),
+        str(folder / "target.spm"),
+        str(folder / "vocab.json"),
+        target_vocab_file=None if shared else str(folder / "target_vocab.json"),
+        separate_vocabs=not shared,
+    )
+
+
+@pytest.mark.parametrize(
+    ("shared", "activation", "tied"), [(True, "swish", True), (False, "relu", True), (True, "gelu", False)]
+)
+def test_a_marian_model_gives_the_same_numbers_and_texts(
+    tmp_path: Path, shared: bool, activation: str, tied: bool
+) -> None:
+    folder = marian_folder(tmp_path / "opus", shared, activation, tied)
+    convert(folder, tmp_path / "ours")
+    model, tokenizers, settings = load(tmp_path / "ours")
+    theirs = transformers.MarianMTModel.from_pretrained(folder).eval()
+    tokenizer = their_ids(folder, shared)
+    line = PAIRS[3][0]
+    pieces = tokenizer.tokenize(line)
+    assert tokenizers.source.pieces(tokenizers.source.encode([line])[0]) == pieces
+    source, target = (tokenizers.source.encode([PAIRS[3][0]])[0], tokenizers.target.encode([PAIRS[3][1]])[0])
+    with torch.no_grad():
+        ours = model(lay_out([[[*source, END]]]), lay_out([[[BEGIN, *target]]]))[0]
+        their_source = tokenizer([line], return_tensors="pt").input_ids
+        their_target = torch.tensor([[theirs.config.decoder_start_token_id, *_ids(tokenizer, PAIRS[3][1])]])
+        expected = theirs(their_source, decoder_input_ids=their_target).logits[0]
+    names = json.loads((folder / ("vocab.json" if shared else "target_vocab.json")).read_text())
+    kept = list(range(4, tokenizers.target.size))
+    rows = [names[tokenizers.target.pieces([i])[0].replace("▁>>", ">>")] for i in kept]
+    assert torch.allclose(ours[:, kept], expected[:, rows], atol=1e-5)
+    assert torch.allclose(ours[:, END], expected[:, 0], atol=1e-5)
+    assert settings.search.beam == 4
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text_target=text).input_ids[:-1]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_marian_model_writes_the_same_texts(tmp_path: Path, shared: bool, beam: int) -> None:
+    folder = marian_folder(tmp_path / "opus", shared)
+    convert(folder, tmp_path / "ours")
+    ours = transduce.load(tmp_path / "ours", beam=beam, split=False)
+    theirs, tokenizer = transformers.MarianMTModel.from_pretrained(folder).eval(), their_ids(folder, shared)
+    lines = [source for source, _ in PAIRS[:40]]
+    expected = []
+    for line in lines:
+        rows = tokenizer([line], return_tensors="pt")
+        limit = rows.input_ids.size(1) + 50
+        out = theirs.generate(
+            **rows,
+            num_beams=beam,
+            early_stopping=beam > 1,
+            max_new_tokens=limit,
+            forced_eos_token_id=None,
+            do_sample=False,
+        )
+        expected.append(tokenizer.decode(out[0], skip_special_tokens=True, use_source_tokenizer=False))
+    assert [t.text for t in ours.translate(lines)] == expected
+
+
+# ---- further from a model
+
+
+def test_a_run_begins_with_a_model(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "opus")
+    convert(folder, tmp_path / "base")
+    base = load(tmp_path / "base")
+    said = Notes()
+    new = transduce.train(
+        tmp_path / "run",
+        PAIRS[:50],
+        PAIRS[50:60],
+        report=said,
+        training={"start": str(tmp_path / "base"), "steps": 1, "validate_every": 1, "device": "cpu"},
+        optimizer={"rate": 1e-9, "warmup": 1},
+    )
+    assert new.tokenizers.files() == base.tokenizers.files()
+    for (name, a), b in zip(new.model.named_parameters(), base.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6), name
+    assert any("as it is: validation loss" in words for words in said.said)
+
+
+def test_a_run_from_a_model_goes_on_without_it(tmp_path: Path, model_folder: Path) -> None:
+    base = shutil.copytree(model_folder, tmp_path / "base")
+    wanted = {"start": str(base), "steps": 4, "validate_every": 2, "device": "cpu"}
+    straight = transduce.train(tmp_path / "a", PAIRS[:50], PAIRS[50:60], report=SILENT, training=wanted)
+    transduce.train(
+        tmp_path / "b",
+        PAIRS[:50],
+        PAIRS[50:60],
+        report=SILENT,
+        training={**wanted, "steps": 2},
+        optimizer={"schedule": "constant"},
+    )
+    shutil.rmtree(base)
+    assert straight.settings.training.start == str(base)
+    again = transduce.train(tmp_path / "b", PAIRS[:50], PAIRS[50:60], report=SILENT, training={"steps": 4})
+    assert again.settings.model == straight.settings.model
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": {"layers": 9}}, "model.layers=9 cannot be: the run begins with"),
+        ({"text": {"vocabulary": 99}}, "text.vocabulary=99 cannot be: the run begins with"),
+    ],
+)
+def test_what_a_model_decides_cannot_be_changed(tmp_path: Path, model_folder: Path, settings: dict, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        transduce.train(tmp_path / "r", PAIRS[:50], training={"start": str(model_folder)}, **settings)
+
+
+def test_a_preset_does_not_go_with_a_model(tmp_path: Path, model_folder: Path) -> None:
+    with pytest.raises(SettingsError, match="--preset small does not go with --from"):
+        transduce.train(tmp_path / "r", PAIRS[:50], preset="small", training={"start": str(model_folder)})
+    with pytest.raises(SettingsError, match="does not go with --task classify: that model translates"):
+        transduce.train(tmp_path / "r", PAIRS[:50], task="classify", training={"start": str(model_folder)})
+
+
+# ---- what is refused
+
+
+def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
+    found = json.loads((folder / name).read_text())
+    change(found)
+    (folder / name).write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json is missing"),
+        (lambda f: (f / "vocab.json").write_text("[1]"), "vocab.json must be an object"),
+        (lambda f: (f / "vocab.json").write_text("{"), "vocab.json is no JSON"),
+        (lambda f: (f / "source.spm").write_bytes(b"\x0a\xff"), "SentencePiece model is damaged"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"abc"), "damaged"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "a pickle, which could run any program"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(model_type="t5")), "of the kind 't5'"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(d_model=36)), "of another shape: .*q_proj"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(d_model=32)), "cannot be: model.d_model=32 must be a"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(decoder_layers=2)), "missing: model.decoder.layers.1"),
+        (
+            lambda f: break_(f, "config.json", lambda c: c.update(encoder_layers=1)),
+            "unexpected: model.encoder.layers.1",
+        ),
+        (lambda f: break_(f, "config.json", lambda c: c.update(vocab_size=10**12)), "vocab_size, a whole number"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(vocab_size=10**8)), "counts 100,000,000 tokens, where"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(eos_token_id="x")), "eos_token_id, a whole number"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(encoder_ffn_dim=3)), "encoder_ffn_dim and decoder_ffn"),
+        (lambda f: break_(f, "config.json", lambda c: c.update(activation_function="tanh")), "'tanh' is none of"),
+        (lambda f: break_(f, "vocab.json", lambda c: c.update({"<s>": 5})), "has the token '<s>' twice"),
+        (lambda f: break_(f, "vocab.json", lambda c: c.update({"<unk>": "x"})), "names with numbers"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_a_sentence(tmp_path: Path, damage: Callable[[Path], None], words: str) -> None:
+    folder = marian_folder(tmp_path / "opus")
+    damage(folder)
+    with pytest.raises(ModelError, match=words) as refused:
+        convert(folder, tmp_path / "ours")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    with pytest.raises(SettingsError, match="is there already"):
+        convert(tmp_path / "opus", tmp_path / "ours")
+
+
+def test_a_mark_of_a_language_is_one_token(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "opus")
+    convert(folder, tmp_path / "ours")
+    line = f">>eng<< {PAIRS[0][0]}"
+    tokenizer = transduce.load(tmp_path / "ours").tokenizers.source
+    found = tokenizer.pieces(tokenizer.encode([line])[0])
+    assert [piece.replace("▁>>", ">>") for piece in found] == their_ids(folder, True).tokenize(line)

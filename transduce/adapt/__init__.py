@@ -1,0 +1,1 @@
+"""Carry over what a model has learned: begin with it."""

@@ -1,0 +1,59 @@
+"""Begin a run with a model that there is: its shape, its vocabulary and its weights; text and schedule are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import SettingsError
+from transduce.files.run_folder import MODEL
+from transduce.models.load import load_text
+from transduce.models.seq2seq import Seq2Seq
+from transduce.models.weights import read_weights, restore
+from transduce.settings.sections import Overrides, Settings
+from transduce.settings.task import Task, task_of
+from transduce.text.tokenizers import Tokenizers
+
+# What may differ from the model that a run begins with: nothing of it is in the weights.
+FREE = {f"model.{key}" for key in ("dropout", "embedding_dropout", "token_dropout", "residual_dropout")}
+FREE |= {"model.attention_dropout", "model.feed_forward_dropout", "text.sampling", "text.variants"}
+
+
+def start_of(*layers: Overrides) -> Path | None:
+    """The model that settings ask to begin with."""
+    named = [keys.get("start") for layer in layers if isinstance(keys := layer.get("training"), Mapping)]
+    found = next((name for name in reversed(named) if name is not None), None)
+    return None if found is None else Path(str(found))
+
+
+def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides:
+    """What a run takes over from it, and no flag or file may change."""
+    settings, _ = load_text(folder)
+    if task_of(settings) != task:
+        kind = "labels" if task_of(settings).labels else "translates"
+        raise SettingsError(f"--from {folder} does not go with --task {task.name}: that model {kind}")
+    taken: dict[str, dict[str, Any]] = {name: asdict(getattr(settings, name)) for name in ("model", "text", "search")}
+    for layer in layers:
+        for section in ("model", "text"):
+            keys = layer.get(section)
+            for key, value in keys.items() if isinstance(keys, Mapping) else ():
+                name = f"{section}.{key}"
+                if name not in FREE and taken[section].get(key) != value:
+                    raise SettingsError(
+                        f"{name}={value} cannot be: the run begins with {folder}, where it is {taken[section].get(key)}"
+                    )
+    return {**taken, "data": {"max_tokens": settings.data.max_tokens}}
+
+
+def tokenizers_of_start(settings: Settings) -> Tokenizers | None:
+    """Those of the model that a run begins with; None where it begins with nothing."""
+    return None if settings.training.start is None else load_text(Path(settings.training.start))[1]
+
+
+def put_weights(model: Seq2Seq, settings: Settings) -> None:
+    """Those of the model that a run begins with, if it does."""
+    if settings.training.start is not None:
+        path = Path(settings.training.start) / MODEL
+        restore(model, read_weights(path), path)
