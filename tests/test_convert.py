@@ -7,20 +7,24 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import sentencepiece
 import torch
-from conftest import Notes, bundled_pairs
+from conftest import Notes, bundled_pairs, quick_settings
 
 import transduce
 from transduce.commands.convert import convert
+from transduce.convert.pickled import read_pickled
+from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
 from transduce.errors import ModelError, SettingsError
 from transduce.models.load import load
 from transduce.report import SILENT
 from transduce.text.special import BEGIN, END
+from transduce.training.setup import fit
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(400)
@@ -155,6 +159,134 @@ def test_a_marian_model_writes_the_same_texts(tmp_path: Path, shared: bool, beam
     assert [t.text for t in ours.translate(lines)] == expected
 
 
+# ---- weights in a pickle
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_weights_in_a_pickle_are_read_without_running_it(tmp_path: Path, zipped: bool) -> None:
+    folder = marian_folder(tmp_path / "opus")
+    convert(folder, tmp_path / "a")
+    weights = transformers.MarianMTModel.from_pretrained(folder).state_dict()
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    (folder / "model.safetensors").unlink()
+    convert(folder, tmp_path / "b")
+    for (name, a), b in zip(
+        load(tmp_path / "a").model.named_parameters(), load(tmp_path / "b").model.parameters(), strict=True
+    ):
+        assert torch.equal(a, b), name
+
+
+class Evil:
+    def __reduce__(self) -> tuple:
+        return (open, ("evil", "w"))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_would_run_something_is_refused(
+    tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": Evil()}, tmp_path / "x.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ModelError, match="asks for .*open, which is no part of a tensor"):
+        read_pickled(tmp_path / "x.bin")
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_tensors_of_every_type_and_layout_are_read(tmp_path: Path, dtype: torch.dtype) -> None:
+    whole = (torch.randn(6, 5) * 9).to(dtype)
+    held = {
+        "a": whole,
+        "b": whole[1:4, ::2],
+        "c": whole.t(),
+        "d": torch.nn.Parameter(torch.randn(2)),
+        "e": torch.zeros(0, 3),
+    }
+    torch.save(held, tmp_path / "x.bin")
+    found = read_pickled(tmp_path / "x.bin")
+    assert found.keys() == held.keys()
+    assert all(torch.equal(found[name], held[name]) for name in held)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_mutated_pickle_is_read_or_refused(tmp_path: Path, zipped: bool) -> None:
+    stream, random = io.BytesIO(), Random(5)
+    torch.save({"a": torch.arange(6.0)}, stream, _use_new_zipfile_serialization=zipped)
+    path, refused = tmp_path / "x.bin", 0
+    for _ in range(500):
+        content = bytearray(stream.getvalue())
+        for _ in range(random.randint(1, 4)):
+            content[random.randrange(len(content))] = random.randrange(256)
+        path.write_bytes(content[: random.randrange(len(content))] if random.random() < 0.3 else content)
+        try:
+            read_pickled(path)
+        except ModelError:
+            refused += 1
+    assert refused > 100
+
+
+# ---- out again
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_out_and_in_again_is_the_same(tmp_path: Path, shared: bool) -> None:
+    convert(marian_folder(tmp_path / "opus", shared), tmp_path / "ours")
+    table = convert(tmp_path / "ours", tmp_path / "out", to="huggingface", check=True)
+    assert table is not None
+    assert table.rows[0][1] == "100.0%"
+    convert(tmp_path / "out", tmp_path / "again")
+    first, second = load(tmp_path / "ours"), load(tmp_path / "again")
+    assert first.tokenizers.files() == second.tokenizers.files()
+    for (name, a), b in zip(first.model.named_parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("norm", ["before", "after"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_model_of_ours_loads_there(tmp_path: Path, norm: str, joint: bool) -> None:
+    settings = quick_settings(
+        model={"norm": norm, "tie_source": joint, "activation": "gelu"},
+        text={"joint": joint},
+        training={"steps": 60, "validate_every": 60},
+        optimizer={"rate": 3e-3, "warmup": 10},
+    )
+    fit(tmp_path / "run", ListCorpus(PAIRS), None, settings)
+    if norm == "before" and not joint:
+        with pytest.raises(ModelError, match="it has one vocabulary for both languages"):
+            convert(tmp_path / "run", tmp_path / "out", to="huggingface")
+        return
+    table = convert(tmp_path / "run", tmp_path / "out", to="huggingface", check=True)
+    assert table is not None
+    assert float(table.rows[0][1].rstrip("%")) >= 99
+
+
+@pytest.mark.parametrize("quantization", [None, "int8", "int16", "float16"])
+def test_ctranslate2_gives_our_texts(tmp_path: Path, model_folder: Path, quantization: str | None) -> None:
+    pytest.importorskip("ctranslate2")
+    table = convert(model_folder, tmp_path / "out", to="ctranslate2", quantization=quantization, check=True)
+    assert table is not None
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"model.bin", "source.spm", "target.spm"}
+
+
+def test_what_a_format_cannot_express_is_refused(tmp_path: Path) -> None:
+    settings = quick_settings(model={"score": "dot"}, training={"steps": 1, "validate_every": 1})
+    fit(tmp_path / "run", ListCorpus(PAIRS), None, settings)
+    for to, words in (("huggingface", "the scaled dot score only"), ("ctranslate2", "the scaled dot score only")):
+        with pytest.raises(ModelError, match=words):
+            convert(tmp_path / "run", tmp_path / "out", to=to)
+    with pytest.raises(SettingsError, match="--quantization int8 needs --to ctranslate2"):
+        convert(tmp_path / "run", tmp_path / "out", to="huggingface", quantization="int8")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "transduce.convert.hugging_face_out.translations", lambda _, lines, __: (["no"] * len(lines), 1.0)
+    )
+    with pytest.raises(ModelError, match=r"only 0.0% of the translations by .* agree; 98% should"):
+        convert(model_folder, tmp_path / "out", to="huggingface", check=True)
+
+
 # ---- further from a model
 
 
@@ -231,7 +363,7 @@ def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
         (lambda f: (f / "vocab.json").write_text("{"), "vocab.json is no JSON"),
         (lambda f: (f / "source.spm").write_bytes(b"\x0a\xff"), "SentencePiece model is damaged"),
         (lambda f: (f / "model.safetensors").write_bytes(b"abc"), "damaged"),
-        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "a pickle, which could run any program"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "that can be read safely"),
         (lambda f: break_(f, "config.json", lambda c: c.update(model_type="t5")), "of the kind 't5'"),
         (lambda f: break_(f, "config.json", lambda c: c.update(d_model=36)), "of another shape: .*q_proj"),
         (lambda f: break_(f, "config.json", lambda c: c.update(d_model=32)), "cannot be: model.d_model=32 must be a"),

@@ -1,29 +1,77 @@
-"""transduce convert: a model of another system as one of ours."""
+"""transduce convert: a model of another system as one of ours, or one of ours for another system."""
 
 from __future__ import annotations
 
+import time
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from transduce.commands import Hidden
-from transduce.errors import SettingsError
-from transduce.report import SILENT
+from transduce.errors import ModelError, SettingsError
+from transduce.report import SILENT, Report, Table
+
+if TYPE_CHECKING:
+    from transduce.model import Model
+
+SENTENCES = 200  # that both sides translate, to be compared
+AGREE = 0.98  # of greedy translations, where nothing was rounded; ties and the last bits decide the rest
+AGREE_ROUNDED = 0.8  # with weights in fewer bits
 
 
-def convert(source: Path, destination: Path, *, report: Hidden = SILENT) -> None:
-    """Make a model folder of a model of another system, with the same numbers.
+def convert(
+    source: Path,
+    destination: Path,
+    *,
+    to: Literal["transduce", "huggingface", "ctranslate2"] = "transduce",
+    quantization: Literal["int8", "int8_float32", "int16", "float16", "bfloat16"] | None = None,
+    text: str | None = None,
+    check: bool = False,
+    report: Hidden = SILENT,
+) -> Table | None:
+    """Bring a model of another system in, or send one of ours out; the numbers stay the same.
 
     Example: transduce convert opus-mt-de-en runs/opus
 
-    Afterwards every command works on it: translate, evaluate, inspect, score.
+    Out again: transduce convert runs/mine mine-int8 --to ctranslate2 --quantization int8 --text some.de
+
+    What is brought in works with every command: translate, evaluate, inspect, and train --from. What is sent out is
+    compared with the original on some sentences.
 
     Parameters
     ----------
     source
-        Folder of Hugging Face's with a MarianMTModel: config.json, model.safetensors, source.spm, target.spm,
-        vocab.json. All of OPUS-MT are such.
+        To bring in: a folder of Hugging Face's with a MarianMTModel (all of OPUS-MT), that is config.json,
+        model.safetensors, source.spm, target.spm, vocab.json. To send out: a model folder of ours.
     destination
         Folder to make; it must not exist.
+    to
+        transduce: bring in. huggingface: MarianMTModel, or Pegasus where norms come before; with tokenizer files.
+        ctranslate2: for fast CPUs and GPUs, with SentencePiece files.
+    quantization
+        For ctranslate2: weights in fewer bits.
+    text
+        Sentences to compare with; those of the bundled corpus if not given.
+    check
+        Fail where too few translations agree.
     """
+    if destination.exists():
+        raise SettingsError(f"{destination} is there already; name a folder that is not")
+    if quantization is not None and to != "ctranslate2":
+        raise SettingsError(f"--quantization {quantization} needs --to ctranslate2")
+    if to == "transduce":
+        _bring_in(source, destination, report)
+        return None
+    table, share = (_to_hugging_face if to == "huggingface" else _to_ctranslate2)(
+        source, destination, quantization, _sentences(text), report
+    )
+    wanted = AGREE if quantization is None else AGREE_ROUNDED
+    if check and share < wanted:
+        raise ModelError(f"only {share:.1%} of the translations by {destination} agree; {wanted:.0%} should")
+    return table
+
+
+def _bring_in(source: Path, destination: Path, report: Report) -> None:
     from transduce.convert import hugging_face_in
     from transduce.files.manifest import write_folder
     from transduce.files.run_folder import CONFIG, MODEL
@@ -31,12 +79,92 @@ def convert(source: Path, destination: Path, *, report: Hidden = SILENT) -> None
     from transduce.models.weights import tensor_bytes
     from transduce.settings import config_file
 
-    if destination.exists():
-        raise SettingsError(f"{destination} is there already; name a folder that is not")
     converted = hugging_face_in.read(source)
     files = {CONFIG: config_file.write(converted.settings).encode(), **converted.tokenizers}
     destination.mkdir(parents=True)
     write_folder(destination, {**files, MODEL: tensor_bytes(converted.weights)})
-    model = load(destination).model
-    count = sum(weight.numel() for weight in model.parameters())
+    count = sum(weight.numel() for weight in load(destination).model.parameters())
     report.say(f"{destination}: {count:,} weights of {source}; try: transduce translate {destination}")
+
+
+def _to_hugging_face(
+    source: Path, destination: Path, _: str | None, lines: list[str], report: Report
+) -> tuple[Table, float]:
+    import importlib.util
+
+    from transduce.convert import hugging_face_out
+    from transduce.files.atomic import write_files
+    from transduce.models.load import Loaded
+
+    model = _load(source, "huggingface", report)
+    if reason := hugging_face_out.why_not(model.settings):
+        raise ModelError(f"{source} cannot become a model of Hugging Face's: {reason}")
+    files = hugging_face_out.files(Loaded(model.model, model.tokenizers, model.settings))
+    destination.mkdir(parents=True)
+    write_files({destination / name: content for name, content in files.items()})
+    if importlib.util.find_spec("transformers") is None:
+        report.say(f"{destination} is written; to compare it, pip install transformers")
+        return Table(["", ""], []), 1.0
+    theirs = hugging_face_out.translations(destination, lines, model.lengths.positions)
+    return _compared(model, destination, lines, theirs)
+
+
+def _to_ctranslate2(
+    source: Path, destination: Path, quantization: str | None, lines: list[str], report: Report
+) -> tuple[Table, float]:
+    from transduce.convert import ctranslate2_out
+    from transduce.files.atomic import write_files
+    from transduce.models.transformer import Transformer
+
+    model = _load(source, "ctranslate2", report)
+    if reason := ctranslate2_out.why_not(model.model):
+        raise ModelError(f"{source} cannot become a model of CTranslate2's: {reason}")
+    assert isinstance(model.model, Transformer)
+    names, other = (side.pieces(range(side.size)) for side in (model.tokenizers.source, model.tokenizers.target))
+    destination.mkdir(parents=True)
+    ctranslate2_out.convert(model.model, destination, (names, other), quantization)
+    sides = [*model.tokenizers.files().values()]
+    write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
+    theirs = ctranslate2_out.translations(destination, model.tokenizers, lines, model.lengths.positions)
+    return _compared(model, destination, lines, theirs)
+
+
+def _load(source: Path, to: str, report: Report) -> Model:
+    """The model as the other system will have it: it does nothing to text before that is cut into tokens."""
+    from dataclasses import replace
+
+    from transduce.model import Model
+    from transduce.models.load import load
+    from transduce.text.tokenizers import Tokenizers
+
+    model, tokenizers, settings = load(source)
+    if settings.text.case == "marks":
+        raise ModelError(f"{source} marks case (text.case=marks), which {to} cannot do; train with --text.case typed")
+    if settings.text.protect is not None:
+        report.warn(f"what passes through here (text.protect={settings.text.protect}) is ordinary text for {to}")
+    plain = replace(settings.text, protect=None, protect_pattern=None)
+    search = replace(settings.search, beam=1, split=False, extra=settings.model.max_positions)
+    settings = replace(settings, text=plain, search=search)
+    return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
+
+
+def _sentences(text: str | None) -> list[str]:
+    from transduce.bundled.corpus import bundled
+    from transduce.data.lines import read_lines
+    from transduce.text.normalise import normalise
+
+    lines = read_lines(text) if text else (pair.source for pair in bundled().test)
+    return [line for line in map(normalise, islice(lines, SENTENCES)) if line]
+
+
+def _compared(model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float]) -> tuple[Table, float]:
+    """Greedy translations by both, one line after the other."""
+    begin = time.perf_counter()
+    ours = [t.text for t in model.translate(lines)]
+    seconds = time.perf_counter() - begin
+    texts, their_seconds = theirs
+    share = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    row = [f"{share:.1%}", f"{size / 1e6:.1f} MB", f"{len(lines) / their_seconds:,.0f}", f"{len(lines) / seconds:,.0f}"]
+    heads = ["", "equal greedy translations", "size", "sentences/s there", "sentences/s here"]
+    return Table(heads, [[str(folder), *row]], [f"{len(lines):,} sentences"]), share

@@ -1,15 +1,18 @@
 """A Transformer as CTranslate2 keeps it: the same numbers under its names. The only file that imports ctranslate2.
 
-Tokens are named by their numbers, so that nothing depends on how a tokenizer prints them.
+For our own engine tokens are named by their numbers, so that nothing depends on how a tokenizer prints them; for others
+they have their names, and the end of a source is added there.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -21,7 +24,8 @@ from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.scores import ScaledDot
-from transduce.text.special import SPECIAL
+from transduce.text.special import BEGIN, PAD, SPECIAL
+from transduce.text.tokenizers import Tokenizers
 
 COMPUTE_TYPES = ("float32", "int16", "int8", "int8_float32")
 
@@ -60,8 +64,10 @@ def why_not(model: Seq2Seq) -> str | None:
     return None
 
 
-def convert(model: Transformer, folder: Path) -> None:
-    """Write the model into an empty folder."""
+def convert(
+    model: Transformer, folder: Path, names: tuple[list[str], list[str]] | None = None, quantization: str | None = None
+) -> None:
+    """Write the model into an empty folder. `names`: of the tokens of both sides."""
     ctranslate2 = library()
     first = cast(EncoderLayer, model.encoder[0])
     activation = {F.relu: "RELU", F.gelu: "GELU", F.silu: "SWISH"}[first.feed_forward.activation]
@@ -97,10 +103,13 @@ def convert(model: Transformer, folder: Path) -> None:
     _linear(spec.decoder.projection, model.projection)
     if model.projection_scale != 1:
         spec.decoder.projection.weight = spec.decoder.projection.weight * np.float32(model.projection_scale)
-    spec.register_source_vocabulary([token_name(i) for i in range(model.source.tokens.num_embeddings)])
-    spec.register_target_vocabulary([token_name(i) for i in range(model.target.tokens.num_embeddings)])
+    sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
+    source, target = names or tuple([token_name(i) for i in range(size)] for size in sizes)
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.add_source_eos = names is not None
     spec.validate()
-    spec.optimize()
+    spec.optimize(quantization)
     spec.save(str(folder))
 
 
@@ -142,3 +151,25 @@ def _feed_forward(to: Any, feed_forward: FeedForward, norm: nn.LayerNorm) -> Non
 
 def _norm(to: Any, norm: nn.LayerNorm) -> None:
     to.gamma, to.beta = _numpy(norm.weight), _numpy(norm.bias)
+
+
+def translations(folder: Path, tokenizers: Tokenizers, lines: list[str], most: int) -> tuple[list[str], float]:
+    """Greedy ones by CTranslate2 of what was written, of at most so many tokens, and the seconds they took."""
+    before = torch.get_num_threads()
+    translator = library().Translator(str(folder), compute_type="default")
+    sources = [tokenizers.source.pieces(ids) for ids in tokenizers.source.encode(lines)]
+    begin = time.perf_counter()
+    never = [[SPECIAL[PAD]], [SPECIAL[BEGIN]]]
+    found = translator.translate_batch(
+        sources,
+        beam_size=1,
+        max_batch_size=32,
+        disable_unk=True,
+        suppress_sequences=never,
+        max_input_length=0,
+        max_decoding_length=most,
+    )
+    seconds = time.perf_counter() - begin
+    torch.set_num_threads(before)  # both have one OpenMP, which now thinks of one thread
+    ids = {piece: i for i, piece in enumerate(tokenizers.target.pieces(range(tokenizers.target.size)))}
+    return tokenizers.target.decode_all([[ids[token] for token in one.hypotheses[0]] for one in found]), seconds

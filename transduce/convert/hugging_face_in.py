@@ -1,6 +1,6 @@
 """A folder of Hugging Face's with a MarianMTModel (all of OPUS-MT) as a model of ours.
 
-The file names, and what config.json calls things, are Hugging Face's. Weights are read from model.safetensors only.
+The file names, and what config.json calls things, are Hugging Face's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from transduce.convert.pickled import read_pickled
 from transduce.convert.pieces import kind_of, renumbered
 from transduce.convert.tensors import Tensors
 from transduce.convert.vocabulary import Special, Vocabulary, by_id
@@ -23,7 +24,7 @@ from transduce.settings.sections import DataSettings, ModelSettings, Settings
 from transduce.text.tokenizers import file_names
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
-PICKLES = ("pytorch_model.bin", "model.pt", "pytorch_model.bin.index.json")
+PICKLE = "pytorch_model.bin"
 SWISH = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 SHARED = "model.shared.weight"
 EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
@@ -167,14 +168,14 @@ def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabu
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    if not (folder / WEIGHTS).exists():
-        for name in PICKLES:
-            if (folder / name).exists():
-                raise ModelError(
-                    f"{folder} has its weights in {name}, a pickle, which could run any program; where you trust it, "
-                    f"write them as safetensors: MarianMTModel.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-                )
-    return read_weights((folder / WEIGHTS).resolve())
+    """From model.safetensors; or from a file of torch.save, of which nothing is run."""
+    if (folder / WEIGHTS).exists() or not (folder / PICKLE).exists():
+        return read_weights((folder / WEIGHTS).resolve())
+    found = read_pickled((folder / PICKLE).resolve())
+    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
+    if broken is not None:
+        raise ModelError(f"{folder / PICKLE} holds numbers that are infinite or none (NaN), in {broken[:80]}")
+    return found
 
 
 def _text_settings(spm: bytes, source: Vocabulary, target: Vocabulary, shared: bool) -> dict[str, Any]:

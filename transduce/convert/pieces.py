@@ -65,11 +65,10 @@ def renumbered(model: bytes, vocabulary: Sequence[str], symbols: Sequence[str] =
         for text in vocabulary[len(SPECIAL) :]
     ]
     fields = list(_fields(model))
-    trainer = b"".join(field.raw for field in _trainer(model) if field.number not in {*IDS, *NAMES})
+    trainer = b"".join(field.raw for field in _trainer(model) if field.number not in {*IDS, *NAMES, BYTE_FALLBACK})
     trainer += b"".join(_number(field, value) for field, value in IDS.items())
     trainer += b"".join(_bytes(field, SPECIAL[value].encode()) for field, value in NAMES.items())
-    if sum(piece.kind == BYTE for piece in others) < 256:
-        trainer += _number(BYTE_FALLBACK, 0)
+    trainer += _number(BYTE_FALLBACK, int(sum(piece.kind == BYTE for piece in others) == 256))
     rest = b"".join(field.raw for field in fields if field.number not in (PIECES, TRAINER))
     return b"".join(_written(piece) for piece in [*special, *others]) + _bytes(TRAINER, trainer) + rest
 

@@ -84,6 +84,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"{path} is damaged or cut short: {str(error)[:200]}") from error
 
 
-def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+def tensor_bytes(tensors: Mapping[str, Tensor], note: dict[str, str] | None = None) -> bytes:
     """Tensors as the content of a file."""
-    return safetensors.torch.save(dict(tensors))
+    return safetensors.torch.save(dict(tensors), note)

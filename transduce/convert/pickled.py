@@ -1,0 +1,261 @@
+"""Tensors from a file of torch.save, without unpickling it.
+
+A pickle is a program, and Python's unpickler runs it. Here its instructions are read (`pickletools` lists them and runs
+nothing), and only those that a dictionary of tensors needs are followed, by `_do` below: build a list, a tuple, a
+dictionary, name a storage. The names that a pickle may import stand in ALLOWED, and none of them is ever imported: they
+describe a tensor. Whatever else a file asks for, it is refused.
+
+Both forms are read: a zip archive, as torch.save writes since 1.6, and the one before, in which most of OPUS-MT lies.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from pickletools import genops
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.errors import ModelError
+from transduce.files.reading import problem_with
+
+DTYPES = {
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "DoubleStorage": torch.float64,
+    "LongStorage": torch.int64,
+}
+ALLOWED = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_parameter",
+    *(f"torch {name}" for name in DTYPES),
+}
+MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # with which the older form begins
+LARGEST_PICKLE = 64_000_000  # bytes of instructions
+MANY = 100_000  # tensors, and numbers of a shape
+
+
+class Storage(NamedTuple):
+    """Where the numbers of tensors lie, and of which type they are."""
+
+    dtype: torch.dtype
+    key: str
+    size: int
+
+
+class Described(NamedTuple):
+    """A tensor as a pickle describes it."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Name(NamedTuple):
+    """Something that a pickle would import."""
+
+    name: str
+
+
+_MARK = object()
+# What a program that makes no sense can lead to.
+BROKEN: tuple[type[Exception], ...] = (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError)
+BROKEN += (OverflowError, NotImplementedError, MemoryError, RuntimeError, zipfile.BadZipFile)
+
+
+def read_pickled(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name."""
+    if problem := problem_with(path):
+        raise ModelError(f"{path} {problem}")
+    try:
+        found, storages = _from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path)
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        OSError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise ModelError(f"{path} is no file of tensors that can be read safely: {str(error)[:150]}") from error
+    tensors = {name: _tensor(value, storages, path) for name, value in found.items() if isinstance(value, Described)}
+    odd = [name for name, value in found.items() if not isinstance(value, Described)]
+    if odd or not tensors:
+        raise ModelError(f"{path} holds more than tensors by name: {', '.join(map(str, odd[:3])) or 'nothing at all'}")
+    return tensors
+
+
+def _from_zip(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        entries = {info.filename: info for info in archive.infolist()}
+        packed = [name for name, info in entries.items() if info.compress_type != zipfile.ZIP_STORED]
+        if packed:
+            raise ValueError(f"{packed[0][:60]} is compressed, which torch.save never does")
+        name = next((name for name in entries if name.endswith("/data.pkl")), "")
+        if not name or entries[name].file_size > LARGEST_PICKLE:
+            raise ValueError("it has no data.pkl of a usual size")
+        top = _follow(archive.read(name))[0]
+
+    def numbers(storage: Storage) -> bytes:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(f"{name.removesuffix('data.pkl')}data/{storage.key}")
+
+    return _names(top), numbers
+
+
+def _from_stream(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], bytes]]:
+    """Magic number, protocol, system, tensors, keys of storages; then each storage behind the count of its numbers."""
+    content = memoryview(path.read_bytes())
+    place, parts = 0, []
+    for _ in range(5):
+        part, length = _follow(content[place : place + LARGEST_PICKLE])
+        parts.append(part)
+        place += length
+    magic, protocol, _, top, keys = parts
+    if magic != MAGIC or protocol != PROTOCOL:
+        raise ValueError("it does not begin as torch.save does")
+    found = _names(top)
+    kinds = {value.storage.key: value.storage for value in found.values() if isinstance(value, Described)}
+    where: dict[str, memoryview] = {}
+    for key in keys:
+        size = int.from_bytes(content[place : place + 8], "little") * kinds[key].dtype.itemsize
+        where[key] = content[place + 8 : place + 8 + size]
+        place += 8 + size
+    return found, lambda storage: bytes(where[storage.key])
+
+
+def _names(top: Any) -> Mapping[str, Any]:
+    if not isinstance(top, dict) or not all(isinstance(name, str) for name in top) or len(top) > MANY:
+        raise ValueError("it is no dictionary of tensors")
+    return top
+
+
+def _tensor(d: Described, numbers: Callable[[Storage], bytes], path: Path) -> Tensor:
+    """With its own memory. What a description claims is compared with what is there first."""
+    last = d.offset + sum((n - 1) * step for n, step in zip(d.shape, d.stride, strict=True)) if all(d.shape) else 0
+    try:
+        content = numbers(d.storage)
+    except BROKEN as error:
+        raise ModelError(f"{path} is damaged: the numbers of {d.storage.key[:40]} are missing") from error
+    have = len(content) // d.storage.dtype.itemsize
+    if min(d.offset, *d.shape, *d.stride, 0) < 0 or last >= max(have, 1) or math.prod(d.shape) > max(have, 1):
+        raise ModelError(f"{path} is damaged: a tensor reaches beyond its {have:,} numbers")
+    flat = torch.frombuffer(bytearray(content), dtype=d.storage.dtype) if content else torch.empty(0)
+    return flat.as_strided(d.shape, d.stride, d.offset).clone()
+
+
+def _follow(program: bytes | memoryview) -> tuple[Any, int]:
+    """What a pickle describes, and how many bytes it has."""
+    stream = io.BytesIO(program)
+    stack: list[Any] = []
+    memory: dict[int, Any] = {}
+    for operation, argument, _ in genops(stream):
+        name = operation.name
+        if name == "STOP":
+            return stack.pop(), stream.tell()
+        if name in ("PROTO", "FRAME"):
+            continue
+        if name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
+            memory[len(memory) if name == "MEMOIZE" else _number(argument)] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET", "GET"):
+            stack.append(memory[_number(argument)])
+        else:
+            _do(name, argument, stack)
+    raise ValueError("it ends before its end")
+
+
+CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+VALUES = {"BININT", "BININT1", "BININT2", "LONG1", "LONG", "INT", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE"}
+EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+def _do(name: str, argument: Any, stack: list[Any]) -> None:
+    """One instruction. What is not here is refused."""
+    if name in CONSTANTS:
+        stack.append(CONSTANTS[name])
+    elif name in VALUES:
+        stack.append(argument)
+    elif name in EMPTY:
+        stack.append(EMPTY[name]())
+    elif name == "MARK":
+        stack.append(_MARK)
+    elif name in TUPLES:
+        count = TUPLES[name]
+        stack[-count:] = [tuple(stack[-count:])]
+    elif name in ("TUPLE", "LIST", "DICT"):
+        items = _since_mark(stack)
+        stack.append(_pairs(items) if name == "DICT" else tuple(items) if name == "TUPLE" else items)
+    elif name in ("SETITEMS", "APPENDS"):
+        items = _since_mark(stack)
+        stack[-1].update(_pairs(items)) if name == "SETITEMS" else stack[-1].extend(items)
+    elif name == "SETITEM":
+        value, key = stack.pop(), stack.pop()
+        stack[-1][key] = value
+    elif name == "APPEND":
+        value = stack.pop()
+        stack[-1].append(value)
+    elif name == "GLOBAL":
+        stack.append(_allowed(argument))
+    elif name == "STACK_GLOBAL":
+        stack[-2:] = [_allowed(f"{stack[-2]} {stack[-1]}")]
+    elif name == "BINPERSID":
+        stack.append(_storage(stack.pop()))
+    elif name == "REDUCE":
+        given = stack.pop()
+        stack.append(_described(stack.pop(), given))
+    elif name == "BUILD":
+        stack.pop()  # notes on a dictionary, which are not needed
+    else:
+        raise ValueError(f"it has the instruction {name}, which tensors do not need")
+
+
+def _number(argument: Any) -> int:
+    return int(argument)
+
+
+def _since_mark(stack: list[Any]) -> list[Any]:
+    place = max(i for i, item in enumerate(stack) if item is _MARK)
+    items = stack[place + 1 :]
+    del stack[place:]
+    return items
+
+
+def _pairs(items: list[Any]) -> dict[Any, Any]:
+    return dict(zip(items[0::2], items[1::2], strict=True))
+
+
+def _allowed(name: str) -> Name:
+    if name not in ALLOWED:
+        raise ValueError(f"it asks for {name[:80].replace(' ', '.')}, which is no part of a tensor")
+    return Name(name)
+
+
+def _storage(given: Any) -> Storage:
+    kind, name, key, _, count = given[:5]
+    if kind != "storage" or not isinstance(name, Name) or not isinstance(key, str) or not isinstance(count, int):
+        raise ValueError("it names a storage in no known way")
+    return Storage(DTYPES[name.name.removeprefix("torch ")], key, count)
+
+
+def _described(called: Name, given: Any) -> Any:
+    """What a call would give."""
+    if called.name == "collections OrderedDict":
+        return {}
+    if called.name == "torch._utils _rebuild_parameter":
+        return given[0]
+    storage, offset, shape, stride = given[:4]
+    numbers = [offset, *shape, *stride]
+    if not isinstance(storage, Storage) or len(numbers) > MANY or not all(isinstance(n, int) for n in numbers):
+        raise ValueError("it describes a tensor in no known way")
+    return Described(storage, offset, tuple(shape), tuple(stride))
