@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,10 +22,14 @@ from transduce.convert.pickled import read_pickled
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
 from transduce.errors import ModelError, SettingsError
+from transduce.models import transformer
 from transduce.models.load import load
 from transduce.report import SILENT
 from transduce.text.special import BEGIN, END
 from transduce.training.setup import fit
+from transduce.training.state import RunState
+from transduce.training.trial import usual_batch
+from transduce.training.updater import Updater
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(400)
@@ -344,6 +349,48 @@ def test_a_preset_does_not_go_with_a_model(tmp_path: Path, model_folder: Path) -
         transduce.train(tmp_path / "r", PAIRS[:50], preset="small", training={"start": str(model_folder)})
     with pytest.raises(SettingsError, match="does not go with --task classify: that model translates"):
         transduce.train(tmp_path / "r", PAIRS[:50], task="classify", training={"start": str(model_folder)})
+
+
+@pytest.mark.parametrize(
+    ("parts", "stay"),
+    [
+        ("encoder", lambda name: name.startswith("encoder")),
+        ("decoder.0, source", lambda name: name.startswith(("decoder.0.", "source."))),
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["adam", "muon", "schedule_free"])
+def test_what_is_frozen_stays_and_the_rest_learns(
+    tmp_path: Path, parts: str, stay: Callable[[str], bool], optimizer: str
+) -> None:
+    wanted = quick_settings(training={"steps": 3, "freeze": parts}, optimizer={"name": optimizer, "weight_decay": 0.0})
+    torch.manual_seed(1)
+    updater = Updater(transformer.build(wanted.model, 40, 40), wanted, "cpu")
+    before = {name: weight.detach().clone() for name, weight in updater.model.named_parameters()}
+    batch = usual_batch([([5, 6, 7], [8, 9]), ([10, 11], [12, 13, 14])], 64)
+    for _ in range(3):
+        updater.update([batch], RunState(step=10))
+    for name, weight in updater.model.named_parameters():
+        if not name.endswith("key.bias"):  # which has no gradient: softmax does not see it
+            assert torch.equal(weight, before[name]) == stay(name), name
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ("middle", "the model has no weights of 'middle'; parts are encoder"),
+        ("encoder.7", "no weights of 'encoder.7'"),
+        ("encoder,decoder,source,target,projection", "leaves nothing to learn"),
+    ],
+)
+def test_parts_that_there_are_not_are_named(parts: str, words: str) -> None:
+    wanted = quick_settings(training={"freeze": parts})
+    with pytest.raises(SettingsError, match=words):
+        Updater(transformer.build(replace(wanted.model, tie_output=False, tie_source=False), 40, 40), wanted, "cpu")
+
+
+def test_frozen_weights_do_not_decay() -> None:
+    with pytest.raises(SettingsError, match="needs optimizer.weight_decay=0"):
+        quick_settings(training={"freeze": "encoder"}, optimizer={"weight_decay": 0.1})
 
 
 # ---- what is refused

@@ -77,16 +77,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"{path} {problem}")
     try:
         found, storages = _from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path)
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        OSError,
-        zipfile.BadZipFile,
-    ) as error:
+    except BROKEN as error:
         raise ModelError(f"{path} is no file of tensors that can be read safely: {str(error)[:150]}") from error
     tensors = {name: _tensor(value, storages, path) for name, value in found.items() if isinstance(value, Described)}
     odd = [name for name, value in found.items() if not isinstance(value, Described)]

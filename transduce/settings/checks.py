@@ -97,6 +97,8 @@ def _impossible_protection(t: TextSettings) -> Iterator[str]:
 
 
 def _impossible_training(settings: Settings) -> Iterator[str]:
+    if settings.training.freeze is not None and settings.optimizer.weight_decay:
+        yield f"training.freeze={settings.training.freeze} needs optimizer.weight_decay=0, which moves every weight"
     b, o, t = settings.batch, settings.optimizer, settings.training
     if b.layout != "buckets" and b.row is not None and b.tokens != "auto" and b.row > b.tokens:
         yield f"batch.row={b.row} must not exceed batch.tokens={b.tokens}"

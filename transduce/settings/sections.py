@@ -187,6 +187,7 @@ class TrainingSettings:
         None, "time of the whole run, preparing and validating included; it sets optimizer.schedule=wsd", above=0
     )
     start: str | None = setting(None, "model folder that the run begins with: its shape, vocabulary and weights")
+    freeze: str | None = setting(None, "parts that do not learn, with commas: encoder, decoder.0-2, source, projection")
     label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary", least=0, below=1)
     seed: int = setting(1, "of weights, dropout and data order", least=0)
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")

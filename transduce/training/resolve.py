@@ -107,7 +107,7 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
 def _may_change(name: str) -> bool:
     section, key = name.split(".")
     if section == "training":
-        return key not in ("seed", "label_smoothing", "ema", "start")
+        return key not in ("seed", "label_smoothing", "ema", "start", "freeze")
     return section == "search" or name in MAY_CHANGE
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.adapt.freeze import check_parts, stretches
 from transduce.data.batches import Batch
 from transduce.fast.flat import FlatWeights
 from transduce.fast.modules import make_fast
@@ -66,8 +67,17 @@ class Updater:
         self.average = MovingAverage(self.flat, settings.training.ema) if settings.training.ema else None
         self.model.activation_dtype = _activation_dtype(settings.training.precision, device)
         self.gradients = self._make_gradients(packed)
+        self.frozen = self._find_frozen()
         self.sum = GradientSum(self.model, self.flat, processes, overlap=isinstance(self.gradients, PlainGradients))
         self.batch_gradients = BatchGradients(self.gradients, settings.batch.split, device, report)
+
+    def _find_frozen(self) -> list[tuple[int, int]]:
+        """Where weights lie that do not learn."""
+        parts, places = self.settings.training.freeze, self.flat.places
+        if parts is None:
+            return []
+        check_parts([place.name for place in places], parts)
+        return stretches(((place.name, place.begin, place.end) for place in places), parts)
 
     def _make_gradients(self, packed: bool) -> Gradients:
         """As fast as this machine and these settings allow."""
@@ -84,6 +94,8 @@ class Updater:
         tokens = sum(batch.tokens for batch in batches)
         total = self.batch_gradients.add(batches, tokens, state.step + 1, self.sum)
         self.sum.finish(total)
+        for begin, end in self.frozen:
+            self.flat.gradient[begin:end].zero_()
         norm = self._clip()
         bad = is_bad(total, norm)
         state.step += 1
