@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import synchronize, write
+from common import matrix_rate, synchronize, write
 from translators import Sources, Translate, ctranslate2, hugging_face
 
 from transduce.data.lines import read_lines
@@ -94,10 +94,14 @@ def measure(systems: dict[str, Translate], sources: Sources, rounds: int) -> dic
         for name, translate in systems.items():
             torch.set_num_threads(THREADS)  # CTranslate2 sets it to 1, for everybody in the process
             synchronize()
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
             begin = time.perf_counter()
             outputs = translate(sources)
             synchronize()
             seconds = time.perf_counter() - begin
+            if torch.cuda.is_available():  # of all systems that are built, and of this one's work
+                facts[name]["memory"] = torch.cuda.max_memory_allocated()
             facts[name]["speeds"].append(sum(len(tokens) + 1 for tokens in outputs) / seconds)
     return facts
 
@@ -115,14 +119,38 @@ def latencies(translate: Translate, sources: Sources) -> dict[str, float]:
     return {"p50": round(statistics.median(times), 2), "p95": round(times[int(0.95 * len(times))], 2)}
 
 
-def report(facts: dict[str, dict[str, Any]], texts: Callable[[list[int]], str], reference: list[str] | None) -> dict:
-    """Speeds with their range, the share of outputs equal to ours, BLEU."""
+def work_of(model: Seq2Seq, sources: Sources, outputs: list[list[int]], beam: int) -> float:
+    """Floating-point operations of the products that a search cannot do without: encoder and what is looked at in the
+    memory for each source token, the decoder and the vocabulary for each token of each hypothesis."""
+    a_source, a_target = 0, 0
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            size = 2 * module.in_features * module.out_features
+            of_memory = name.startswith("encoder") or "cross_attention.key" in name or "cross_attention.value" in name
+            a_source, a_target = (a_source + size, a_target) if of_memory else (a_source, a_target + size)
+    written = sum(len(tokens) + 1 for tokens in outputs)
+    return a_source * sum(len(ids) + 1 for ids in sources) + a_target * beam * written
+
+
+def report(
+    facts: dict[str, dict[str, Any]],
+    texts: Callable[[list[int]], str],
+    reference: list[str] | None,
+    work: Callable[[list[list[int]]], float],
+) -> dict:
+    """Speeds with their range, the share of outputs equal to ours, BLEU; on a GPU memory, and the share of the matrix
+    rate that it is measured to have. `work`: floating-point operations that outputs take."""
+    rate = matrix_rate() if torch.cuda.is_available() else None
     first = next(iter(facts.values()))["outputs"]
     result = {}
     for name, fact in facts.items():
         speeds = [round(speed) for speed in fact["speeds"]]
         same = sum(a == b for a, b in zip(fact["outputs"], first, strict=True)) / len(first)
         result[name] = {"tokens_per_second": round(statistics.median(speeds)), "speeds": speeds, "same": round(same, 4)}
+        if rate is not None:
+            written = sum(len(tokens) + 1 for tokens in fact["outputs"])
+            share = work(fact["outputs"]) / written * statistics.median(fact["speeds"]) / rate
+            result[name] |= {"memory": fact["memory"], "share_of_matrix_rate": round(share, 4)}
         if reference is not None:
             result[name]["BLEU"] = round(bleu([texts(tokens) for tokens in fact["outputs"]], reference), 2)
         print(f"  {name:40} {json.dumps(result[name])}", file=sys.stderr, flush=True)
@@ -144,7 +172,8 @@ def trained(given: argparse.Namespace, device: str) -> dict:
         systems = {f"transduce {p}": ours(model.model, device, p, beam, model.lengths.limit) for p in precisions} | {
             name: make() for name, make in peers(model.model, device, beam, given.batch, None).items()
         }
-        facts = report(measure(systems, sources, given.rounds), model.tokenizers.target.decode, reference)
+        work = functools.partial(work_of, model.model, sources, beam=beam)
+        facts = report(measure(systems, sources, given.rounds), model.tokenizers.target.decode, reference, work)
         if given.latency:
             for name, translate in systems.items():
                 facts[name]["milliseconds of one sentence"] = latencies(translate, sources[: given.latency])
@@ -210,7 +239,8 @@ def at_random(given: argparse.Namespace, device: str) -> dict:
                 make = peers(model, device, beam, count, TOKENS)
                 systems |= {name: build() for name, build in make.items() if name in given.peers or not given.peers}
             print(f"beam {beam}, {count} sentences", file=sys.stderr)
-            facts = report(measure(systems, sources, given.rounds), str, None)
+            work = functools.partial(work_of, model, sources, beam=beam)
+            facts = report(measure(systems, sources, given.rounds), str, None, work)
             result[f"beam {beam}, {count} sentences"] = facts
     return {"size": given.random, "tokens": TOKENS, "vocabulary": VOCABULARY, "systems": result}
 

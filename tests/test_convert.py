@@ -21,7 +21,7 @@ from transduce.commands.convert import convert
 from transduce.convert.pickled import read_pickled
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
-from transduce.errors import ModelError, SettingsError
+from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.report import SILENT
@@ -290,6 +290,13 @@ def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, mon
     )
     with pytest.raises(ModelError, match=r"only 0.0% of the translations by .* agree; 98% should"):
         convert(model_folder, tmp_path / "out", to="huggingface", check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_from_python(tmp_path: Path, model_folder: Path) -> None:
+    transduce.convert(model_folder, tmp_path / "out", to="huggingface")
+    with pytest.raises(ArgumentError, match="destination must be the name of a folder"):
+        transduce.convert(model_folder, 3)  # type: ignore[arg-type]
 
 
 # ---- further from a model

@@ -66,6 +66,22 @@ def train(
     return load(run, resolved.training.device)
 
 
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    to: Literal["transduce", "huggingface", "ctranslate2"] = "transduce",
+    quantization: Literal["int8", "int8_float32", "int16", "float16", "bfloat16"] | None = None,
+    check: bool = False,
+) -> None:
+    """A model of another system as a model folder, or the other way round: convert("opus-mt-de-en", "runs/opus")."""
+    from transduce.arguments import check_folder
+    from transduce.commands.convert import convert as run
+
+    check_folder(source, "source")
+    check_folder(destination, "destination")
+    run(Path(source), Path(destination), to=to, quantization=quantization, check=check)
+
+
 def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target: Any, task: Any) -> None:
     """Refuse what is no text before anything is made of it."""
     from collections.abc import Iterator

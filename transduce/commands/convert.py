@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -59,16 +63,33 @@ def convert(
         raise SettingsError(f"{destination} is there already; name a folder that is not")
     if quantization is not None and to != "ctranslate2":
         raise SettingsError(f"--quantization {quantization} needs --to ctranslate2")
-    if to == "transduce":
-        _bring_in(source, destination, report)
-        return None
-    table, share = (_to_hugging_face if to == "huggingface" else _to_ctranslate2)(
-        source, destination, quantization, _sentences(text), report
-    )
-    wanted = AGREE if quantization is None else AGREE_ROUNDED
-    if check and share < wanted:
-        raise ModelError(f"only {share:.1%} of the translations by {destination} agree; {wanted:.0%} should")
+    with _made(destination) as folder:
+        if to == "transduce":
+            _bring_in(source, folder, report)
+            report.say(f"{destination} is made; try: transduce translate {destination}")
+            return None
+        send = _to_hugging_face if to == "huggingface" else _to_ctranslate2
+        table, share = send(source, folder, quantization, _sentences(text), report)
+        wanted = AGREE if quantization is None else AGREE_ROUNDED
+        if check and share < wanted:
+            raise ModelError(
+                f"only {share:.1%} of the translations by {source} and its copy agree; {wanted:.0%} should"
+            )
     return table
+
+
+@contextmanager
+def _made(destination: Path) -> Iterator[Path]:
+    """A folder that gets its name when it is whole; of what fails nothing stays."""
+    beside = destination.with_name(f"{destination.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        yield beside
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    os.replace(beside, destination)
 
 
 def _bring_in(source: Path, destination: Path, report: Report) -> None:
@@ -81,10 +102,9 @@ def _bring_in(source: Path, destination: Path, report: Report) -> None:
 
     converted = hugging_face_in.read(source)
     files = {CONFIG: config_file.write(converted.settings).encode(), **converted.tokenizers}
-    destination.mkdir(parents=True)
     write_folder(destination, {**files, MODEL: tensor_bytes(converted.weights)})
     count = sum(weight.numel() for weight in load(destination).model.parameters())
-    report.say(f"{destination}: {count:,} weights of {source}; try: transduce translate {destination}")
+    report.say(f"{count:,} weights of {source}")
 
 
 def _to_hugging_face(
@@ -100,10 +120,9 @@ def _to_hugging_face(
     if reason := hugging_face_out.why_not(model.settings):
         raise ModelError(f"{source} cannot become a model of Hugging Face's: {reason}")
     files = hugging_face_out.files(Loaded(model.model, model.tokenizers, model.settings))
-    destination.mkdir(parents=True)
     write_files({destination / name: content for name, content in files.items()})
     if importlib.util.find_spec("transformers") is None:
-        report.say(f"{destination} is written; to compare it, pip install transformers")
+        report.say("it is not compared with the original, which needs: pip install transformers")
         return Table(["", ""], []), 1.0
     theirs = hugging_face_out.translations(destination, lines, model.lengths.positions)
     return _compared(model, destination, lines, theirs)
@@ -121,7 +140,6 @@ def _to_ctranslate2(
         raise ModelError(f"{source} cannot become a model of CTranslate2's: {reason}")
     assert isinstance(model.model, Transformer)
     names, other = (side.pieces(range(side.size)) for side in (model.tokenizers.source, model.tokenizers.target))
-    destination.mkdir(parents=True)
     ctranslate2_out.convert(model.model, destination, (names, other), quantization)
     sides = [*model.tokenizers.files().values()]
     write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
@@ -167,4 +185,4 @@ def _compared(model: Model, folder: Path, lines: list[str], theirs: tuple[list[s
     size = sum(path.stat().st_size for path in folder.iterdir())
     row = [f"{share:.1%}", f"{size / 1e6:.1f} MB", f"{len(lines) / their_seconds:,.0f}", f"{len(lines) / seconds:,.0f}"]
     heads = ["", "equal greedy translations", "size", "sentences/s there", "sentences/s here"]
-    return Table(heads, [[str(folder), *row]], [f"{len(lines):,} sentences"]), share
+    return Table(heads, [[folder.name.removesuffix(".part"), *row]], [f"{len(lines):,} sentences"]), share

@@ -117,9 +117,12 @@ class Store:
         return self._index[places, 4]
 
     def text(self, most: int) -> list[tuple[str, str]]:
-        """The first pairs as they were written, kept or not; none where the store was built without."""
+        """So many pairs as they were written, spread over all that are kept here: a file may be sorted. None where the
+        store was built without."""
         with open(self.folder / TEXT, encoding="utf-8", errors="surrogatepass") as stream:
-            return [tuple(strict_json.loads(line)) for line, _ in zip(stream, range(most), strict=False)]
+            lines = stream.readlines()
+        chosen = [lines[i * len(lines) // most] for i in range(most)] if len(lines) > most else lines
+        return [tuple(strict_json.loads(line)) for line in chosen]
 
 
 def _verified_facts(folder: Path) -> dict[str, Any]:
