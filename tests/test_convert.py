@@ -230,6 +230,34 @@ def test_a_mutated_pickle_is_read_or_refused(tmp_path: Path, zipped: bool) -> No
     assert refused > 100
 
 
+# ---- by a name on the hub
+
+
+def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, asked = marian_folder(tmp_path / "opus"), []
+
+    def snapshot(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((name, revision, "pytorch_model.bin" in allow_patterns))
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    convert(Path("Helsinki-NLP/opus-mt-de-en"), tmp_path / "ours", revision="abc")
+    assert asked == [("Helsinki-NLP/opus-mt-de-en", "abc", False)]
+    assert (tmp_path / "ours" / "model.safetensors").exists()
+
+
+def test_without_network_a_name_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match="there is no folder nobody/nothing, and from the hub it cannot") as refused:
+        convert(Path("nobody/nothing"), tmp_path / "ours")
+    assert "\n" not in str(refused.value)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match="there is no folder nobody/nothing; to fetch it from the hub: pip install"):
+        convert(Path("nobody/nothing"), tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
 # ---- out again
 
 

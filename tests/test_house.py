@@ -42,6 +42,8 @@ ONE_DOOR = {
     "ftfy": ["data/doctor.py"],
     "sentencex": ["text/sentences.py"],
     "ctranslate2": ["convert/ctranslate2_out.py"],
+    "huggingface_hub": ["convert/hub.py"],
+    "transformers": ["convert/hugging_face_out.py"],
     "charset_normalizer": ["data/encoding.py"],
     "pyarrow": ["data/parquet.py"],
     "backports": ["data/packed.py"],

@@ -30,6 +30,7 @@ def convert(
     to: Literal["transduce", "huggingface", "ctranslate2"] = "transduce",
     quantization: Literal["int8", "int8_float32", "int16", "float16", "bfloat16"] | None = None,
     text: str | None = None,
+    revision: str | None = None,
     check: bool = False,
     report: Hidden = SILENT,
 ) -> Table | None:
@@ -46,7 +47,8 @@ def convert(
     ----------
     source
         To bring in: a folder of Hugging Face's with a MarianMTModel (all of OPUS-MT), that is config.json,
-        model.safetensors, source.spm, target.spm, vocab.json. To send out: a model folder of ours.
+        model.safetensors or pytorch_model.bin, source.spm, target.spm, vocab.json; or its name on the hub, such as
+        Helsinki-NLP/opus-mt-de-en (an extra: hub). To send out: a model folder of ours.
     destination
         Folder to make; it must not exist.
     to
@@ -56,6 +58,8 @@ def convert(
         For ctranslate2: weights in fewer bits.
     text
         Sentences to compare with; those of the bundled corpus if not given.
+    revision
+        Of a name on the hub: a commit, so that it is the same model every time.
     check
         Fail where too few translations agree.
     """
@@ -65,7 +69,7 @@ def convert(
         raise SettingsError(f"--quantization {quantization} needs --to ctranslate2")
     with _made(destination) as folder:
         if to == "transduce":
-            _bring_in(source, folder, report)
+            _bring_in(_found(source, revision), folder, report)
             report.say(f"{destination} is made; try: transduce translate {destination}")
             return None
         send = _to_hugging_face if to == "huggingface" else _to_ctranslate2
@@ -76,6 +80,13 @@ def convert(
                 f"only {share:.1%} of the translations by {source} and its copy agree; {wanted:.0%} should"
             )
     return table
+
+
+def _found(source: Path, revision: str | None) -> Path:
+    """A folder, or what the hub has under that name."""
+    from transduce.convert import hub
+
+    return source if source.exists() or not hub.is_name(source) else hub.fetch(str(source), revision)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ of the residual stream are put into that order, in every weight that reads or wr
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,9 +173,12 @@ def _json(content: dict[str, Any]) -> bytes:
 
 def translations(folder: Path, lines: list[str], most: int) -> tuple[list[str], float]:
     """Greedy ones of at most so many tokens by Hugging Face's library of this folder, and the seconds they took."""
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer  # noqa: PLC0415  (not needed to write)
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, logging  # noqa: PLC0415  (not needed to write)
 
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    with warnings.catch_warnings(action="ignore"):  # it recommends another package
+        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     texts: list[str] = []
     begin = time.perf_counter()
     with torch.inference_mode():
