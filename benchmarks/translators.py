@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.convert.ctranslate2_out import convert, token_name
 from transduce.data.layout import lay_out
+from transduce.formats.ctranslate2_out import convert, token_name
 from transduce.models.transformer import Transformer
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 

@@ -18,10 +18,10 @@ from conftest import Notes, bundled_pairs, quick_settings
 
 import transduce
 from transduce.commands.convert import convert
-from transduce.convert.pickled import read_pickled
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
 from transduce.errors import ArgumentError, ModelError, SettingsError
+from transduce.formats.pickled import read_pickled
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.report import SILENT
@@ -314,7 +314,7 @@ def test_what_a_format_cannot_express_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "transduce.convert.hugging_face_out.translations", lambda _, lines, __: (["no"] * len(lines), 1.0)
+        "transduce.formats.hugging_face_out.translations", lambda _, lines, __: (["no"] * len(lines), 1.0)
     )
     with pytest.raises(ModelError, match=r"only 0.0% of the translations by .* agree; 98% should"):
         convert(model_folder, tmp_path / "out", to="huggingface", check=True)

@@ -15,7 +15,6 @@ import torch
 from conftest import bundled_pairs, small_model
 
 import transduce
-from transduce.convert.ctranslate2_out import why_not
 from transduce.decoding.batches import PlainEngine, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
@@ -27,6 +26,7 @@ from transduce.engine.auto import choose_dtype, make_engine
 from transduce.engine.incremental import Incremental
 from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError
+from transduce.formats.ctranslate2_out import why_not
 from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 from transduce.text.special import END

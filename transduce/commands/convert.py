@@ -84,7 +84,7 @@ def convert(
 
 def _found(source: Path, revision: str | None) -> Path:
     """A folder, or what the hub has under that name."""
-    from transduce.convert import hub
+    from transduce.formats import hub
 
     return source if source.exists() or not hub.is_name(source) else hub.fetch(str(source), revision)
 
@@ -104,9 +104,9 @@ def _made(destination: Path) -> Iterator[Path]:
 
 
 def _bring_in(source: Path, destination: Path, report: Report) -> None:
-    from transduce.convert import hugging_face_in
     from transduce.files.manifest import write_folder
     from transduce.files.run_folder import CONFIG, MODEL
+    from transduce.formats import hugging_face_in
     from transduce.models.load import load
     from transduce.models.weights import tensor_bytes
     from transduce.settings import config_file
@@ -123,8 +123,8 @@ def _to_hugging_face(
 ) -> tuple[Table, float]:
     import importlib.util
 
-    from transduce.convert import hugging_face_out
     from transduce.files.atomic import write_files
+    from transduce.formats import hugging_face_out
     from transduce.models.load import Loaded
 
     model = _load(source, "huggingface", report)
@@ -142,8 +142,8 @@ def _to_hugging_face(
 def _to_ctranslate2(
     source: Path, destination: Path, quantization: str | None, lines: list[str], report: Report
 ) -> tuple[Table, float]:
-    from transduce.convert import ctranslate2_out
     from transduce.files.atomic import write_files
+    from transduce.formats import ctranslate2_out
     from transduce.models.transformer import Transformer
 
     model = _load(source, "ctranslate2", report)

@@ -17,13 +17,13 @@ from typing import Any, cast
 
 import torch
 
-from transduce.convert.ctranslate2_out import convert, library, token_name, why_not
 from transduce.decoding.batches import batches
 from transduce.decoding.choose import Best
 from transduce.decoding.hypotheses import Hypothesis, Request, ranked
 from transduce.decoding.rules import Forbid, NoRepeat, RepetitionPenalty, at_least, begin_with_prefix
 from transduce.decoding.search import Roles
 from transduce.errors import SettingsError
+from transduce.formats.ctranslate2_out import convert, library, token_name, why_not
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
 from transduce.nn.layers import EncoderLayer

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.convert.hugging_face_in import CONFIG, EMBEDDINGS, GENERATION, SHARED, WEIGHTS, layer_names
 from transduce.files import strict_json
+from transduce.formats.hugging_face_in import CONFIG, EMBEDDINGS, GENERATION, SHARED, WEIGHTS, layer_names
 from transduce.models.load import Loaded
 from transduce.models.weights import tensor_bytes
 from transduce.nn.positions import halves_table

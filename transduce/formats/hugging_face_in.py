@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from transduce.convert.pickled import read_pickled
-from transduce.convert.pieces import kind_of, renumbered
-from transduce.convert.tensors import Tensors
-from transduce.convert.vocabulary import Special, Vocabulary, by_id
 from transduce.errors import ModelError, SettingsError
 from transduce.files import strict_json
 from transduce.files.reading import SMALL, VOCABULARY, read_bytes
+from transduce.formats.pickled import read_pickled
+from transduce.formats.pieces import kind_of, renumbered
+from transduce.formats.tensors import Tensors
+from transduce.formats.vocabulary import Special, Vocabulary, by_id
 from transduce.models.weights import read_weights
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings, Settings
