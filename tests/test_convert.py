@@ -140,6 +140,17 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
     return tokenizer(text_target=text).input_ids[:-1]
 
 
+def test_a_token_that_is_called_like_a_special_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "opus")
+    names = json.loads((folder / "vocab.json").read_text())
+    unused = next(name for name in names if len(name) > 4 and name.startswith("▁") and ">" not in name)
+    (folder / "vocab.json").write_text(json.dumps({("<s>" if n == unused else n): i for n, i in names.items()}))
+    convert(folder, tmp_path / "ours")
+    tokenizer = load(tmp_path / "ours").tokenizers.target
+    assert tokenizer.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert f"<unused {names[unused]}>" in tokenizer.pieces(range(tokenizer.size))
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_marian_model_writes_the_same_texts(tmp_path: Path, shared: bool, beam: int) -> None:
@@ -321,6 +332,17 @@ def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_cannot_be_compared_is_not_called_checked(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match="--check compares with Hugging Face's library"):
+        convert(model_folder, tmp_path / "out", to="huggingface", check=True)
+    said = Notes()
+    convert(model_folder, tmp_path / "out", to="huggingface", report=said)
+    assert "it is not compared with the original" in said.said[-1]
+
+
 def test_from_python(tmp_path: Path, model_folder: Path) -> None:
     transduce.convert(model_folder, tmp_path / "out", to="huggingface")
     with pytest.raises(ArgumentError, match="destination must be the name of a folder"):
@@ -459,7 +481,7 @@ def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
         (lambda f: break_(f, "config.json", lambda c: c.update(eos_token_id="x")), "eos_token_id, a whole number"),
         (lambda f: break_(f, "config.json", lambda c: c.update(encoder_ffn_dim=3)), "encoder_ffn_dim and decoder_ffn"),
         (lambda f: break_(f, "config.json", lambda c: c.update(activation_function="tanh")), "'tanh' is none of"),
-        (lambda f: break_(f, "vocab.json", lambda c: c.update({"<s>": 5})), "has the token '<s>' twice"),
+        (lambda f: break_(f, "vocab.json", lambda c: c.update({"<s>": 5})), "gives one number to two tokens"),
         (lambda f: break_(f, "vocab.json", lambda c: c.update({"<unk>": "x"})), "names with numbers"),
     ],
 )

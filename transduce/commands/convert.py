@@ -75,7 +75,9 @@ def convert(
         send = _to_hugging_face if to == "huggingface" else _to_ctranslate2
         table, share = send(source, folder, quantization, _sentences(text), report)
         wanted = AGREE if quantization is None else AGREE_ROUNDED
-        if check and share < wanted:
+        if check and share is None:
+            raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
+        if check and share is not None and share < wanted:
             raise ModelError(
                 f"only {share:.1%} of the translations by {source} and its copy agree; {wanted:.0%} should"
             )
@@ -120,7 +122,7 @@ def _bring_in(source: Path, destination: Path, report: Report) -> None:
 
 def _to_hugging_face(
     source: Path, destination: Path, _: str | None, lines: list[str], report: Report
-) -> tuple[Table, float]:
+) -> tuple[Table | None, float | None]:
     import importlib.util
 
     from transduce.files.atomic import write_files
@@ -133,15 +135,15 @@ def _to_hugging_face(
     files = hugging_face_out.files(Loaded(model.model, model.tokenizers, model.settings))
     write_files({destination / name: content for name, content in files.items()})
     if importlib.util.find_spec("transformers") is None:
-        report.say("it is not compared with the original, which needs: pip install transformers")
-        return Table(["", ""], []), 1.0
+        report.warn("it is not compared with the original, which needs: pip install transformers")
+        return None, None
     theirs = hugging_face_out.translations(destination, lines, model.lengths.positions)
     return _compared(model, destination, lines, theirs)
 
 
 def _to_ctranslate2(
     source: Path, destination: Path, quantization: str | None, lines: list[str], report: Report
-) -> tuple[Table, float]:
+) -> tuple[Table | None, float | None]:
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
     from transduce.models.transformer import Transformer

@@ -42,7 +42,7 @@ class Vocabulary(NamedTuple):
                 f"its special tokens have no ids of their own among {size:,} tokens: {', '.join(wrong) or special}"
             )
         others = [i for i in range(size) if i not in special]
-        tokens = [*SPECIAL, *(names.get(i, f"<unused {i}>") for i in others)]
+        tokens = [*SPECIAL, *(_plain_name(names.get(i), i) for i in others)]
         if len(set(tokens)) < len(tokens):
             twice, _ = Counter(tokens).most_common(1)[0]
             raise ModelError(f"its vocabulary has the token {twice[:40]!r} twice")
@@ -61,12 +61,20 @@ class Vocabulary(NamedTuple):
         return bias
 
 
+def _plain_name(name: str | None, number: int) -> str:
+    """A token that has no name, or that of a special one (some vocabularies list a <s> that nobody uses), gets one."""
+    return f"<unused {number}>" if name is None or name in SPECIAL else name
+
+
 def by_id(names: Mapping[str, int] | Sequence[str]) -> dict[int, str]:
     """A vocabulary as it lies in files: names with ids, or a list."""
     if isinstance(names, Mapping):
         if not all(isinstance(i, int) and isinstance(name, str) for name, i in names.items()):
             raise ModelError("its vocabulary must be names with numbers")
-        return {i: name for name, i in names.items()}
+        found = {i: name for name, i in names.items()}
+        if len(found) < len(names):
+            raise ModelError("its vocabulary gives one number to two tokens")
+        return found
     if not all(isinstance(name, str) for name in names):
         raise ModelError("its vocabulary must be a list of tokens")
     return dict(enumerate(names))
