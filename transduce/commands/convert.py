@@ -73,7 +73,7 @@ def convert(
             report.say(f"{destination} is made; try: transduce translate {destination}")
             return None
         send = _to_hugging_face if to == "huggingface" else _to_ctranslate2
-        table, share = send(source, folder, quantization, _sentences(text), report)
+        table, share = send(_load(source, to, report), folder, quantization, _sentences(text), report)
         wanted = AGREE if quantization is None else AGREE_ROUNDED
         if check and share is None:
             raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
@@ -121,7 +121,7 @@ def _bring_in(source: Path, destination: Path, report: Report) -> None:
 
 
 def _to_hugging_face(
-    source: Path, destination: Path, _: str | None, lines: list[str], report: Report
+    model: Model, destination: Path, _: str | None, lines: list[str], report: Report
 ) -> tuple[Table | None, float | None]:
     import importlib.util
 
@@ -129,9 +129,6 @@ def _to_hugging_face(
     from transduce.formats import hugging_face_out
     from transduce.models.load import Loaded
 
-    model = _load(source, "huggingface", report)
-    if reason := hugging_face_out.why_not(model.settings):
-        raise ModelError(f"{source} cannot become a model of Hugging Face's: {reason}")
     files = hugging_face_out.files(Loaded(model.model, model.tokenizers, model.settings))
     write_files({destination / name: content for name, content in files.items()})
     if importlib.util.find_spec("transformers") is None:
@@ -142,15 +139,12 @@ def _to_hugging_face(
 
 
 def _to_ctranslate2(
-    source: Path, destination: Path, quantization: str | None, lines: list[str], report: Report
+    model: Model, destination: Path, quantization: str | None, lines: list[str], _: Report
 ) -> tuple[Table | None, float | None]:
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
     from transduce.models.transformer import Transformer
 
-    model = _load(source, "ctranslate2", report)
-    if reason := ctranslate2_out.why_not(model.model):
-        raise ModelError(f"{source} cannot become a model of CTranslate2's: {reason}")
     assert isinstance(model.model, Transformer)
     names, other = (side.pieces(range(side.size)) for side in (model.tokenizers.source, model.tokenizers.target))
     ctranslate2_out.convert(model.model, destination, (names, other), quantization)
@@ -164,11 +158,15 @@ def _load(source: Path, to: str, report: Report) -> Model:
     """The model as the other system will have it: it does nothing to text before that is cut into tokens."""
     from dataclasses import replace
 
+    from transduce.formats import ctranslate2_out, hugging_face_out
     from transduce.model import Model
     from transduce.models.load import load
     from transduce.text.tokenizers import Tokenizers
 
     model, tokenizers, settings = load(source)
+    reason = hugging_face_out.why_not(settings) if to == "huggingface" else ctranslate2_out.why_not(model)
+    if reason:
+        raise ModelError(f"{source} cannot become a model of {to}: {reason}")
     if settings.text.case == "marks":
         raise ModelError(f"{source} marks case (text.case=marks), which {to} cannot do; train with --text.case typed")
     if settings.text.protect is not None:

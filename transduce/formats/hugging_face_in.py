@@ -25,7 +25,7 @@ from transduce.text.tokenizers import file_names
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
 PICKLE = "pytorch_model.bin"
-SWISH = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
+ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 SHARED = "model.shared.weight"
 EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
@@ -86,8 +86,8 @@ def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
 def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """config.json in our words."""
     activation = config.get("activation_function", "swish")
-    if activation not in SWISH:
-        raise ModelError(f"its activation_function {activation!r} is none of {', '.join(SWISH)}")
+    if activation not in ACTIVATIONS:
+        raise ModelError(f"its activation_function {activation!r} is none of {', '.join(ACTIVATIONS)}")
     tied = bool(config.get("tie_word_embeddings", True))
     return {
         "layers": _whole(config, "encoder_layers"),
@@ -99,7 +99,7 @@ def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "positions": "halves",
         "max_positions": _whole(config, "max_position_embeddings"),
         "scale": "embedding" if config.get("scale_embedding") else "none",
-        "activation": SWISH[activation],
+        "activation": ACTIVATIONS[activation],
         "output_bias": True,
         "tie_output": tied,
         "dropout": float(config.get("dropout", 0.1)),

@@ -157,9 +157,9 @@ def _follow(program: bytes | memoryview) -> tuple[Any, int]:
         if name in ("PROTO", "FRAME"):
             continue
         if name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
-            memory[len(memory) if name == "MEMOIZE" else _number(argument)] = stack[-1]
+            memory[len(memory) if name == "MEMOIZE" else int(argument or 0)] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET", "GET"):
-            stack.append(memory[_number(argument)])
+            stack.append(memory[int(argument or 0)])
         else:
             _do(name, argument, stack)
     raise ValueError("it ends before its end")
@@ -209,10 +209,6 @@ def _do(name: str, argument: Any, stack: list[Any]) -> None:
         stack.pop()  # notes on a dictionary, which are not needed
     else:
         raise ValueError(f"it has the instruction {name}, which tensors do not need")
-
-
-def _number(argument: Any) -> int:
-    return int(argument)
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:

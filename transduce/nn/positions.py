@@ -25,15 +25,7 @@ def halves_table(length: int, d_model: int) -> Tensor:
     return torch.cat([table[:, 0::2], table[:, 1::2]], 1)
 
 
-def fairseq_table(length: int, d_model: int) -> Tensor:
-    """Sines, then cosines; the last wave length is 10000 · 2π to the letter, and the first position has number 2."""
-    half = d_model // 2
-    pos = torch.arange(2, length + 2, dtype=torch.float64).unsqueeze(1)
-    angle = pos * torch.exp(-math.log(10000.0) * torch.arange(half, dtype=torch.float64) / max(1, half - 1))
-    return torch.cat([angle.sin(), angle.cos()], 1).float()
-
-
-TABLES = {"sinusoid": sinusoid_table, "halves": halves_table, "fairseq": fairseq_table}
+TABLES = {"sinusoid": sinusoid_table, "halves": halves_table}
 
 
 class SinusoidPositions(nn.Module):

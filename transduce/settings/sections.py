@@ -57,8 +57,8 @@ class ModelSettings:
     eps: float = setting(1e-5, "epsilon of every layer norm", above=0)
     attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
     output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
-    positions: Literal["sinusoid", "halves", "fairseq", "learned"] = setting(
-        "sinusoid", "fixed sin/cos, sines before cosines (halves), fairseq's form of it; or a learned table"
+    positions: Literal["sinusoid", "halves", "learned"] = setting(
+        "sinusoid", "fixed sin/cos in turns, or all sines first (halves); or a learned table"
     )
     max_positions: int = setting(
         1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1, most=100_000
