@@ -70,7 +70,8 @@ def _usual_case(words: list[str], tokenizer: Tokenizer) -> str:
     ids = zip(tokenizer.encode(small), tokenizer.encode(capital), strict=True)
     better = [(a.count(UNKNOWN), len(a), a) > (b.count(UNKNOWN), len(b), b) for a, b in ids]
     chosen = [b if is_better else a for a, b, is_better in zip(small, capital, better, strict=True)]
-    return " ".join([capital[0], *chosen[1:]])
+    first = chosen[0] if UNKNOWN in tokenizer.encode([capital[0]])[0] else capital[0]
+    return " ".join([first, *chosen[1:]])
 
 
 def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:
