@@ -21,7 +21,7 @@ from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import Settings
 from transduce.training import checkpoint, divergence, ending, schedule
-from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time
+from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
 from transduce.training.state import RunState
@@ -333,3 +333,10 @@ def test_an_unfinished_run_can_be_used_and_says_so(tmp_path: Path, capsys: pytes
     assert cli.main(["translate", str(run), str(source)]) == 0
     assert "is not trained to its end (step" in capsys.readouterr().err
     assert cli.main(["translate", str(run), str(source), "--weights", "last"]) == 0
+
+
+def test_a_file_that_says_null_begins_with_nothing(tmp_path: Path) -> None:
+    """As every config.yaml of ours does: a preset goes with it."""
+    (tmp_path / "c.yaml").write_text("training: {start: null, steps: 3}\n")
+    resolved = resolve(tmp_path / "run", "tiny", tmp_path / "c.yaml", {}, "translate")
+    assert settings_of(resolved).training.start is None

@@ -19,11 +19,19 @@ if TYPE_CHECKING:
     from transduce.report import Report
 
 
-def load(folder: str | Path, device: str = "auto", weights: str | None = None, **search: Any) -> Model:
-    """The model in a folder, ready to use. `search` changes its search settings: load(..., beam=1)."""
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    weights: str | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
+    **search: Any,
+) -> Model:
+    """The model in a folder, ready to use. `search` changes its search settings: load(..., beam=1).
+
+    A model of many languages is told which: load(..., languages=("de", "en"))."""
     from transduce.model import Model
 
-    return Model.load(folder, device, weights, **search)
+    return Model.load(folder, device, weights, languages=languages, **search)
 
 
 def train(

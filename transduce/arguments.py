@@ -58,6 +58,16 @@ def _checked_pairs(values: Iterable[Any], name: str) -> Iterator[tuple[str, str]
         yield sides
 
 
+def check_languages(value: Any) -> tuple[str | None, str | None]:
+    """Two names, of which either may be left to the model."""
+    if isinstance(value, str) or not isinstance(value, Iterable) or len(both := tuple(value)) != 2:
+        raise ArgumentError(f'languages must be two, source and target, such as ("de", "en"), not {shown(value)}')
+    for language in both:
+        if language is not None:
+            check_text(language, "languages")
+    return both
+
+
 def shown(value: object) -> str:
     """A value with its type, however long it is."""
     if value is None:

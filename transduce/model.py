@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, overload
 
-from transduce.arguments import check_folder, check_pairs, check_text, check_texts, shown
+from transduce.arguments import check_folder, check_languages, check_pairs, check_text, check_texts, shown
 from transduce.decoding.batches import Engine
 from transduce.decoding.translator import SCORED, Translator
 from transduce.decoding.trust import read_trust
@@ -17,7 +17,7 @@ from transduce.errors import ArgumentError, ModelError, did_you_mean
 from transduce.inspect.trace import trace
 from transduce.models.ensemble import Ensemble
 from transduce.models.kinds import kind_of
-from transduce.models.load import load
+from transduce.models.load import Languages, load, speaking
 from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
 
@@ -39,17 +39,19 @@ class Model(Translator):
         device: str = "auto",
         weights: str | None = None,
         together: Sequence[str | Path] = (),
+        languages: Languages = (None, None),
         **search: object,
     ) -> Self:
         """From a model folder; `search` changes its search settings: load("runs/demo", beam=1).
 
-        `together`: folders of other models with the same vocabulary, with which it writes as an ensemble."""
+        `together`: folders of other models with the same vocabulary, with which it writes as an ensemble.
+        `languages`: source and target, such as ("de", "en"), where a model knows many."""
         check_folder(path, "folder")
         check_text(device, "device")
         if weights is not None:
             check_text(weights, "weights")
         device = prepare_device(device)
-        model, tokenizers, settings = load(path, device, weights)
+        model, tokenizers, settings = speaking(load(path, device, weights), path, check_languages(languages))
         if together:
             model = Ensemble([model, *(_like(tokenizers, other, device) for other in together)])
         given = {key: value for key, value in search.items() if value is not None}

@@ -12,20 +12,25 @@ from transduce.files.run_folder import MODEL
 from transduce.models.load import load_text
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_weights, restore
+from transduce.settings.entries import convert, entries
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import Task, task_of
+from transduce.text.languages import languages_of
 from transduce.text.tokenizers import Tokenizers
 
 # What may differ from the model that a run begins with: nothing of it is in the weights.
 FREE = {f"model.{key}" for key in ("dropout", "embedding_dropout", "token_dropout", "residual_dropout")}
 FREE |= {"model.attention_dropout", "model.feed_forward_dropout", "text.sampling", "text.variants"}
+FREE |= {"text.source_language", "text.target_language"}
 
 
 def start_of(*layers: Overrides) -> Path | None:
     """The model that settings ask to begin with."""
     named = [keys.get("start") for layer in layers if isinstance(keys := layer.get("training"), Mapping)]
+    entry = next(entry for entry in entries() if entry.name == "training.start")
     found = next((name for name in reversed(named) if name is not None), None)
-    return None if found is None else Path(str(found))
+    name = convert(entry, found)  # a file may say null
+    return None if name is None else Path(str(name))
 
 
 def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides:
@@ -49,7 +54,17 @@ def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides
 
 def tokenizers_of_start(settings: Settings) -> Tokenizers | None:
     """Those of the model that a run begins with; None where it begins with nothing."""
-    return None if settings.training.start is None else load_text(Path(settings.training.start))[1]
+    if settings.training.start is None:
+        return None
+    _, tokenizers = load_text(Path(settings.training.start))
+    if settings.text.source_language is None or settings.text.target_language is None:
+        known = sorted(languages_of(tokenizers.source))
+        if known:
+            raise SettingsError(
+                f"{settings.training.start} knows {len(known)} languages ({', '.join(known[:4])}, ...): say which ones "
+                f"the text has, with --text.source_language and --text.target_language"
+            )
+    return Tokenizers.from_files(tokenizers.files(), settings.text)
 
 
 def put_weights(model: Seq2Seq, settings: Settings) -> None:

@@ -34,6 +34,8 @@ def evaluate(
     samples: int = 1000,
     device: str = "auto",
     weights: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     json: bool = False,
     settings: SearchFlags = None,
     report: Hidden = SILENT,
@@ -70,6 +72,10 @@ def evaluate(
         auto, cpu, cuda or mps.
     weights
         best, last or averaged instead of the ones that training chose.
+    source_language
+        Of the text, in a model that knows many languages, by its name there, such as de or deu_Latn.
+    target_language
+        Of the translation, likewise.
     json
         JSON instead of a table.
     """
@@ -93,7 +99,7 @@ def evaluate(
     def translations(of: Path, weights: str | None) -> list[str]:
         if of.is_file():
             return list(read_lines(of))
-        loaded = Model.load(of, device, weights, **search)
+        loaded = Model.load(of, device, weights, languages=(source_language, target_language), **search)
         if labels:
             _name_unknown_labels(references, loaded, report)
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:

@@ -22,6 +22,8 @@ def inspect(
     output: Output = None,
     force: bool = False,
     weights: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     device: str = "auto",
     report: Hidden = SILENT,
 ) -> Iterator[str]:
@@ -47,6 +49,10 @@ def inspect(
         Replace the output if it is there already.
     weights
         best, last or averaged instead of the usual.
+    source_language
+        Of the text, in a model that knows many languages, by its name there, such as de or deu_Latn.
+    target_language
+        Of the translation, likewise.
     device
         auto, cpu, cuda or mps.
     """
@@ -58,11 +64,12 @@ def inspect(
         raise DataError(f"{page} is a link and is not written through; remove it, or name a file with -o")
     if output is not None:
         check_output(output, force=force)
+    spoken = (source_language, target_language)
     traces = [
         replace(seen, model=f"{folder}: {seen.model}")
         for folder in (model, against)
         if folder is not None
-        for seen in [Model.load(folder, device, weights).trace(sentence, target)]
+        for seen in [Model.load(folder, device, weights, languages=spoken).trace(sentence, target)]
     ]
     written = traces[0].save(page) if against is None else write_side_by_side(traces, page)
     for seen in traces:

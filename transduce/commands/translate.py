@@ -57,6 +57,8 @@ def translate(
     precision: str | None = None,
     device: str = "auto",
     weights: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     settings: SearchFlags = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
@@ -116,6 +118,10 @@ def translate(
         auto, cpu, cuda or mps.
     weights
         best, last or averaged instead of the ones that training chose.
+    source_language
+        Of the text, in a model that knows many languages, by its name there, such as de or deu_Latn.
+    target_language
+        Of the translation, likewise.
     """
     from transduce.data.lines import read_lines
     from transduce.decoding.shortlist import Shortlist
@@ -134,9 +140,10 @@ def translate(
     check_files(inputs if files else [*inputs, "-"], output, force or resume)
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
-    translator = Model.load(model, device, weights, together or (), **search_settings(settings, **flags))
+    spoken = (source_language, target_language)
+    translator = Model.load(model, device, weights, together or (), spoken, **search_settings(settings, **flags))
     note_unfinished(model, report)
-    asked = (translator.search, n_best, keep, forbid, alternatives, alignments, json, shard, weights, together)
+    asked = (translator.search, n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken)
     mark = mark_of(model, inputs, *asked)
     kept = lines_kept(output, resume, mark, translator.engine.chunk)
     done = 0 if kept is None else kept.lines
@@ -218,6 +225,8 @@ def score(
     force: bool = False,
     device: str = "auto",
     weights: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     report: Hidden = SILENT,
 ) -> Iterator[str]:
     """The log-probability of each given translation, one a line.
@@ -246,12 +255,16 @@ def score(
         auto, cpu, cuda or mps.
     weights
         best, last or averaged instead of the ones that training chose.
+    source_language
+        Of the text, in a model that knows many languages, by its name there, such as de or deu_Latn.
+    target_language
+        Of the translation, likewise.
     """
     from transduce.data.open import open_corpus
     from transduce.model import Model
 
     check_files([source] if target is None else [source, target], output, force)
-    translator = Model.load(model, device, weights)
+    translator = Model.load(model, device, weights, languages=(source_language, target_language))
     corpus = open_corpus(source, target, False, columns, languages)
     scores = translator.score((pair.source, pair.target) for pair in corpus)
 

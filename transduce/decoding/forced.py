@@ -27,16 +27,22 @@ def forced_log_probabilities(
 
 
 def score_targets(
-    model: Seq2Seq, sources: list[list[int]], targets: list[list[int]], longest: int, slots: int, device: str
+    model: Seq2Seq,
+    sources: list[list[int]],
+    targets: list[list[int]],
+    longest: int,
+    slots: int,
+    device: str,
+    given: int = 0,
 ) -> list[TargetScore]:
-    """The log-probability of each target given its source."""
+    """The log-probability of each target given its source, and its first `given` tokens."""
     status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
     sources = [ids[:longest] for ids in sources]
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
     scores = [TargetScore(math.nan, len(t) + 1, "too long") for t in targets]
     fitting = [i for i, t in enumerate(targets) if len(t) <= longest]
     for batch in batches(fitting, sizes, slots):
-        total = _totals(model, [sources[i] for i in batch], [targets[i] for i in batch], device)
+        total = _totals(model, [sources[i] for i in batch], [targets[i] for i in batch], device, given)
         for i, value in zip(batch, total, strict=True):
             known = math.isfinite(value)
             scores[i] = TargetScore(value if known else math.nan, len(targets[i]) + 1, status[i] if known else "failed")
@@ -44,11 +50,13 @@ def score_targets(
 
 
 @torch.inference_mode()
-def _totals(model: Seq2Seq, sources: list[list[int]], targets: list[list[int]], device: str) -> list[float]:
+def _totals(
+    model: Seq2Seq, sources: list[list[int]], targets: list[list[int]], device: str, given: int
+) -> list[float]:
     log_p = forced_log_probabilities(model, sources, targets, device)
     target_out = lay_out([[[*ids, END]] for ids in targets]).to(device)
     right = log_p.gather(-1, target_out.tokens.unsqueeze(-1)).squeeze(-1)  # (R, T)
-    return (right * (target_out.segments != 0)).sum(-1).tolist()
+    return (right * (target_out.segments != 0))[:, given:].sum(-1).tolist()
 
 
 def alternatives(

@@ -45,9 +45,11 @@ class Penalty(NamedTuple):
     alpha: float = 0.0
     plain: bool = False  # length ** alpha instead of the paper's form
     beta: float = 0.0  # of coverage
+    before: int = 0  # tokens that stand before a translation, which count too
 
     def of_length(self, length: int) -> float:
         """((5 + length) / 6) ** alpha, END counted."""
+        length += self.before
         return (length if self.plain else (5 + length) / 6) ** self.alpha
 
     def score(self, total: float, length: int, coverage: float = 0.0) -> float:

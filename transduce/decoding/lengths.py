@@ -16,7 +16,8 @@ class Lengths(NamedTuple):
 
     @staticmethod
     def of(settings: Settings) -> Lengths:
-        return Lengths(settings.model.max_positions, settings.search)
+        begin = settings.text.target_language is not None  # whose mark takes a place
+        return Lengths(settings.model.max_positions - begin, settings.search)
 
     @property
     def longest(self) -> int:

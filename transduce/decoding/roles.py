@@ -24,12 +24,13 @@ from transduce.settings.sections import SearchSettings
 
 def make_roles(s: SearchSettings, n_best: int, wording: Wording) -> Roles:
     """The search that settings ask for, whatever the sentences."""
-    penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty)
+    begin = wording.tokenizer.begin
+    penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty, len(begin))
     if s.method == "sample":
         draw = Draw(s.seed, s.temperature, s.top_k, s.top_p, s.min_p)
-        return Roles(n_best, n_best, penalty, _rules(s, wording), draw, exact=False, slots=s.tokens)
+        return Roles(n_best, n_best, penalty, _rules(s, wording), draw, False, s.tokens, begin)
     choose: Chooser = Best() if s.groups == 1 else Groups(s.groups, s.diversity)
-    return Roles(s.beam, n_best, penalty, _rules(s, wording), choose, s.stop == "exact", s.tokens)
+    return Roles(s.beam, n_best, penalty, _rules(s, wording), choose, s.stop == "exact", s.tokens, begin)
 
 
 def _rules(s: SearchSettings, wording: Wording) -> list[Rule]:

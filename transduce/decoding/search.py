@@ -36,6 +36,7 @@ class Roles(NamedTuple):
     choose: Chooser = Best()
     exact: bool = True  # stop when no open hypothesis can win, not when `size` have ended
     slots: int = 4096  # of a batch, beams included
+    begin: tuple[int, ...] = ()  # tokens that stand before every translation and are no part of it: its language
 
 
 @torch.inference_mode()
@@ -47,6 +48,9 @@ def search(
     state = model.start(memory)
     beams = Beams.begin(requests, roles.size, device)
     tokens = torch.full((len(requests), 1), BEGIN, device=device)
+    for token in roles.begin:
+        _, state = model.step(tokens, memory, state)
+        tokens = torch.full_like(tokens, token)
     while beams.sentences:
         looked: list[Tensor] | None = [] if roles.penalty.beta else None
         logits, state = model.step(tokens, memory, state, looked)  # (R, B, V)

@@ -118,7 +118,8 @@ class Translator:
             hidden = [hide(normalise(source), normalise(target)) for source, target in read]
             sources = self.tokenizers.source.encode([source.text for source, _ in hidden])
             targets = self.tokenizers.target.encode([target.text for _, target in hidden])
-            yield from score_targets(self.model, sources, targets, longest, self.search.tokens, self.device)
+            given = len(self.tokenizers.target.begin)
+            yield from score_targets(self.model, sources, targets, longest, self.search.tokens, self.device, given)
 
     def _check(self, wishes: Wishes) -> None:
         s, n_best = self.search, wishes.n_best
@@ -220,18 +221,21 @@ class Translator:
         """The same, with the words that come from one another."""
         ids = {piece: i for i, piece in enumerate(wording.pieces)}
         written = [t.candidates[0].tokens[: self.lengths.longest] if t.candidates else () for t in found]
-        sources, targets = [s.source for s in sentences], [[ids[piece] for piece in tokens] for tokens in written]
+        begin, unread = self.tokenizers.target.begin, [""] * len(self.tokenizers.source.begin)
+        sources = [s.source for s in sentences]
+        targets = [[*begin, *(ids[piece] for piece in tokens)] for tokens in written]
         places = align(self.model, sources, targets, aligner_of(self.settings), self.search.tokens, self.device)
         for sentence, t, tokens, looked in zip(sentences, found, written, places, strict=True):
-            read = self.tokenizers.source.cut(sentence.hidden.text)
+            read = [*unread, *self.tokenizers.source.cut(sentence.hidden.text)]  # a mark of a language is no word
             restore = sentence.hidden.restore_pieces
-            yield t._replace(alignment=word_links(restore(read), restore(tokens), looked))
+            yield t._replace(alignment=word_links(restore(read), restore(tokens), looked[len(begin) :]))
 
     def _alternatives(
         self, sentence: Sentence, best: Hypothesis, wording: Wording
     ) -> tuple[tuple[tuple[str, float], ...], ...]:
-        count = wording.wishes.alternatives
-        rows = alternatives(self.model, sentence.source, best.tokens[: self.lengths.longest], count, self.device)
+        count, begin = wording.wishes.alternatives, self.tokenizers.target.begin
+        target = [*begin, *best.tokens][: self.lengths.longest]
+        rows = alternatives(self.model, sentence.source, target, count, self.device)[len(begin) :]
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 

@@ -97,7 +97,11 @@ class Wording:
 
     def prefix(self, text: str, source: Hidden) -> list[int]:
         """The tokens that the translation of a source is to begin with."""
-        return self.tokenizer.encode([self.protection.hide_known(normalise(text), source)])[0] if text.strip() else []
+        return self._tokens([self.protection.hide_known(normalise(text), source)])[0] if text.strip() else []
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Of parts of a translation, without what stands before all of it."""
+        return [ids[len(self.tokenizer.begin) :] for ids in self.tokenizer.encode(texts)]
 
     def vocabulary(self, source: Sequence[int]) -> np.ndarray | None:
         """What the shortlist lets a source be written with; its marks in any case."""
@@ -126,7 +130,7 @@ class Wording:
 
     def _term(self, forms: tuple[str, ...]) -> Term:
         alternatives = []
-        for form, ids in zip(forms, self.tokenizer.encode(forms), strict=True):
+        for form, ids in zip(forms, self._tokens(forms), strict=True):
             if UNKNOWN in ids or not ids:
                 raise DataError(f"the vocabulary cannot write {form!r}; leave it out of the glossary")
             alone = self.tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)

@@ -37,18 +37,31 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
     if isinstance(model, Ensemble):
         each = [make_engine(one, replace(search, engine="auto"), device) for one in model.each()]
         return PlainEngine(Ensemble([_model_of(engine) for engine in each]), device, f"ensemble of {len(each)}")
-    weights = decoder_weights(model, dtype)
-    if weights is None:
+    incremental = _incremental(model, dtype)
+    if incremental is None:
         return PlainEngine(model, device, "plain (no fast way for this model),")
-    copy = cast_copy(model, dtype)
-    assert isinstance(copy, Transformer)
     if device == "cuda" and dtype == torch.bfloat16 and kernels.HAS_TRITON:
-        make_fast(copy.encoder)
-    incremental = Incremental(copy, weights).eval()
+        make_fast(incremental.encoder)
     name = f"fast ({str(dtype).removeprefix('torch.')})"
     if device == "cuda" and kernels.HAS_TRITON:
         return GpuEngine(incremental, device, name)
     return PlainEngine(incremental, device, name)
+
+
+def make_steps(model: Seq2Seq, device: str) -> Engine:
+    """Fast steps in float32, nothing recorded: for a model that changes again, as in training."""
+    incremental = _incremental(model, torch.float32)
+    return PlainEngine(model, device) if incremental is None else PlainEngine(incremental, device, "fast (float32)")
+
+
+def _incremental(model: Seq2Seq, dtype: torch.dtype) -> Incremental | None:
+    """None: there is no fast way for this model."""
+    weights = decoder_weights(model, dtype)
+    if weights is None:
+        return None
+    copy = cast_copy(model, dtype)
+    assert isinstance(copy, Transformer)
+    return Incremental(copy, weights).eval()
 
 
 def _model_of(engine: Engine) -> Seq2Seq:
@@ -79,6 +92,6 @@ class GpuEngine:
         self._stepwise = PlainEngine(model, device, name)
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        simple = isinstance(roles.choose, Best) and not roles.rules and not roles.penalty.beta
+        simple = isinstance(roles.choose, Best) and not (roles.rules or roles.penalty.beta or roles.begin)
         engine = self._recorded if simple and roles.size <= MOST_BEAMS else self._stepwise
         return engine.find(requests, roles, found)

@@ -49,6 +49,7 @@ class CTranslate2Engine:
         if precision in ("bfloat16", "float16"):
             raise SettingsError(f"search.precision={precision} is not for ctranslate2 on a CPU; take float32 or int8")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._end = [token_name(END)] if model.source_end else []
         path = _converted(model)
         before = torch.get_num_threads()
         self._translator = library().Translator(str(path), compute_type=precision, inter_threads=cores, intra_threads=1)
@@ -62,9 +63,9 @@ class CTranslate2Engine:
         for batch in batches(range(len(requests)), sizes, GROUP * roles.slots, roles.size):
             some = [requests[i] for i in batch]
             answers = self._translator.translate_batch(
-                [[*map(token_name, request.source), token_name(END)] for request in some],
-                [[*map(token_name, request.prefix)] for request in some],
-                max_decoding_length=max(request.most for request in some),
+                [[*map(token_name, request.source), *self._end] for request in some],
+                [[*map(token_name, [*roles.begin, *request.prefix])] for request in some],
+                max_decoding_length=max(request.most for request in some) + len(roles.begin),
                 min_decoding_length=max(request.least for request in some),
                 max_batch_size=TOGETHER,
                 **options,
@@ -107,7 +108,7 @@ def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]
     """Scored as ours are: CTranslate2 gives log-probabilities when it is asked for no penalty."""
     found = []
     for names, total in zip(answer.hypotheses, answer.scores, strict=True):
-        tokens = [int(name) for name in names]
+        tokens = [int(name) for name in names[len(roles.begin) :]][: request.most]  # its own limit, not the batch's
         complete = len(tokens) < request.most
         score = roles.penalty.score(total, len(tokens) + complete)
         found.append(Hypothesis(tokens, score, total, complete))

@@ -88,7 +88,7 @@ class Incremental(WithEncoder):
 
     def __init__(self, model: Transformer, weights: DecoderWeights) -> None:
         super().__init__(model.source, list(model.encoder), model.encoder_norm)  # type: ignore[arg-type]
-        self.projection = model.projection
+        self.projection, self.source_end = model.projection, model.source_end
         self.weights = weights
         self.columns: Tensor | None = None  # tokens of the vocabulary that are left; None: all
 
@@ -106,10 +106,11 @@ class Incremental(WithEncoder):
 
     def encode(self, source: Rows, maps: object = None) -> Memory:
         x = self.source(source.tokens, source.positions).to(self.weights.dtype)
-        mask = AttentionMask.between(source.segments, source.segments)
+        segments = self.seen(source)
+        mask = AttentionMask.between(segments, segments)
         for layer in self.encoder:
             x = layer(x, mask)
-        return Memory(self.encoder_norm(x), source.segments)
+        return Memory(self.encoder_norm(x), segments)
 
     def start(self, memory: Memory) -> IncrementalState:
         rows, heads = memory.states.size(0), self.weights.cross_heads

@@ -91,7 +91,8 @@ class RefillEngine:
             flat.append(END)
         lengths = np.fromiter((len(request.source) + 1 for request in some), np.int64, len(some))
         most = np.fromiter((request.most for request in some), np.int64, len(some))
-        facts = np.stack([np.cumsum(lengths) - lengths, lengths, most, places])
+        read = lengths if self.model.source_end else lengths - 1
+        facts = np.stack([np.cumsum(lengths) - lengths, read, most, places])
         begin, length, limit, where = self._send(torch.from_numpy(facts)).unbind()
         ends = begin.unsqueeze(1) + torch.arange(int(lengths.max()), device=begin.device)
         tokens = self._send(torch.from_numpy(np.frombuffer(flat, np.int32).copy()))[ends.clamp_(max=len(flat) - 1)]

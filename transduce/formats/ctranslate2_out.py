@@ -107,7 +107,7 @@ def convert(
     source, target = names or tuple([token_name(i) for i in range(size)] for size in sizes)
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
-    spec.config.add_source_eos = names is not None
+    spec.config.add_source_eos = names is not None and model.source_end
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))

@@ -1,26 +1,28 @@
-"""A folder of Hugging Face's with a MarianMTModel (all of OPUS-MT) as a model of ours.
+"""A folder of Hugging Face's as a model of ours: MarianMTModel (all of OPUS-MT), M2M100, NLLB, mBART-50.
 
 The file names, and what config.json calls things, are Hugging Face's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from transduce.errors import ModelError, SettingsError
-from transduce.files import strict_json
-from transduce.files.reading import SMALL, VOCABULARY, read_bytes
+from transduce.files.reading import SMALL
+from transduce.formats.converted import Converted
+from transduce.formats.hugging_face_text import Text, text_of_many, text_of_two
+from transduce.formats.json_files import read_json, whole
 from transduce.formats.pickled import read_pickled
-from transduce.formats.pieces import kind_of, renumbered
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Special, Vocabulary, by_id
+from transduce.formats.vocabulary import Vocabulary
 from transduce.models.weights import read_weights
 from transduce.settings.compose import compose
-from transduce.settings.sections import DataSettings, ModelSettings, Settings
+from transduce.settings.sections import DataSettings, ModelSettings
 from transduce.text.tokenizers import file_names
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
@@ -29,34 +31,38 @@ ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"
 SHARED = "model.shared.weight"
 EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+STACKS = {"encoder": "source", "decoder": "target"}  # and the embedding of each
+OFFSET = 2  # rows of a learned table of positions that stand before the first
 
 
-class Converted(NamedTuple):
-    """All that a model folder needs."""
+class Kind(NamedTuple):
+    """What all models of a kind have in common."""
 
-    settings: Settings
-    weights: dict[str, Tensor]
-    tokenizers: dict[str, bytes]
+    text: Callable[[Path, Mapping[str, Any]], Text]
+    norm: Literal["after", "before"]
+    positions: Literal["halves", "fairseq", "learned"]
+    embedding_norm: bool
+    has_bias: bool  # in the projection onto the vocabulary
+
+
+KINDS = {
+    "marian": Kind(text_of_two, "after", "halves", embedding_norm=False, has_bias=True),
+    "m2m_100": Kind(text_of_many, "before", "fairseq", embedding_norm=False, has_bias=False),  # NLLB too
+    "mbart": Kind(text_of_many, "before", "learned", embedding_norm=True, has_bias=True),
+}
 
 
 def read(folder: Path) -> Converted:
-    """A MarianMTModel."""
-    config = {**_json(folder / CONFIG, SMALL), **_generation(folder)}
-    _refuse_other_kinds(folder, config)
+    """A model of one of the kinds."""
+    config = {**read_json(folder / CONFIG, SMALL), **_generation(folder)}
+    kind = _kind(folder, config)
+    text = kind.text(folder, config)
     held = Tensors(_tensors(folder), folder)
-    shared = bool(config.get("share_encoder_decoder_embeddings", True))
-    m = {**model_settings(config), "tie_source": shared and held.are_equal(*EMBEDDINGS)}
-    names = _names(folder / "vocab.json")
-    sizes = [_whole(config, "vocab_size"), _whole(config, "decoder_vocab_size", config.get("vocab_size"))]
-    source = Vocabulary.of(names, sizes[0], _special(config, names))
-    target = source
-    if not shared:
-        names = _names(folder / "target_vocab.json")
-        target = Vocabulary.of(names, sizes[1], _special(config, names))
-    spm = [_read(folder / f"{side}.spm", VOCABULARY) for side in ("source", "target")]
+    shared = text.settings["joint"] or text.settings["same_ids"]
+    m = {**model_settings(config, kind), "tie_source": shared and held.are_equal(*EMBEDDINGS)}
     sections = {
         "model": m,
-        "text": _text_settings(spm[0], source, target, shared),
+        "text": text.settings,
         "search": search_settings(config),
         "data": {"max_tokens": min(DataSettings.max_tokens, m["max_positions"])},
     }
@@ -64,43 +70,42 @@ def read(folder: Path) -> Converted:
         settings = compose(sections)
     except SettingsError as error:
         raise ModelError(f"{folder}: its {CONFIG} cannot be: {error}") from error
-    weights = _weights(held, settings.model, source, target)
-    sides = zip(file_names(settings.text), spm, (source, target), strict=True)
-    files = {name: renumbered(model, v.tokens, _languages(v)) for name, model, v in sides}
-    return Converted(settings, weights, files)
+    weights = _weights(held, settings.model, kind, text.vocabularies[0], text.vocabularies[-1])
+    return Converted(settings, weights, dict(zip(file_names(settings.text), text.files, strict=True)))
 
 
-def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
-    kind = config.get("model_type")
-    if kind != "marian":
-        raise ModelError(
-            f"{folder} holds a model of the kind {kind!r}; what can be converted from this format is marian"
-        )
-    if config.get("normalize_embedding") or config.get("normalize_before") or config.get("add_final_layer_norm"):
+def _kind(folder: Path, config: Mapping[str, Any]) -> Kind:
+    name = config.get("model_type")
+    if name not in KINDS:
+        known = ", ".join(KINDS)
+        raise ModelError(f"{folder} holds a model of the kind {name!r}; what can be converted from this format: {known}")
+    if name == "marian" and any(map(config.get, ("normalize_embedding", "normalize_before", "add_final_layer_norm"))):
         raise ModelError(f"{folder}: norms before its layers, or of its embeddings, are no part of MarianMTModel")
     for side in ("attention_heads", "ffn_dim"):
         if config.get(f"encoder_{side}") != config.get(f"decoder_{side}"):
             raise ModelError(f"{folder}: encoder_{side} and decoder_{side} differ; a model here has one for both")
+    return KINDS[name]
 
 
-def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def model_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """config.json in our words."""
     activation = config.get("activation_function", "swish")
     if activation not in ACTIVATIONS:
         raise ModelError(f"its activation_function {activation!r} is none of {', '.join(ACTIVATIONS)}")
     tied = bool(config.get("tie_word_embeddings", True))
     return {
-        "layers": _whole(config, "encoder_layers"),
-        "decoder_layers": _whole(config, "decoder_layers"),
-        "d_model": _whole(config, "d_model"),
-        "d_ff": _whole(config, "encoder_ffn_dim"),
-        "heads": _whole(config, "encoder_attention_heads"),
-        "norm": "after",
-        "positions": "halves",
-        "max_positions": _whole(config, "max_position_embeddings"),
+        "layers": whole(config, "encoder_layers"),
+        "decoder_layers": whole(config, "decoder_layers"),
+        "d_model": whole(config, "d_model"),
+        "d_ff": whole(config, "encoder_ffn_dim"),
+        "heads": whole(config, "encoder_attention_heads"),
+        "norm": kind.norm,
+        "embedding_norm": kind.embedding_norm,
+        "positions": kind.positions,
+        "max_positions": whole(config, "max_position_embeddings"),
         "scale": "embedding" if config.get("scale_embedding") else "none",
         "activation": ACTIVATIONS[activation],
-        "output_bias": True,
+        "output_bias": True,  # if only to keep a copied begin from being written
         "tie_output": tied,
         "dropout": float(config.get("dropout", 0.1)),
     }
@@ -109,10 +114,10 @@ def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def search_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """As its `generate` would search."""
     return {
-        "beam": _whole(config, "num_beams", 1),
+        "beam": whole(config, "num_beams", 1),
         "penalty": "plain",
         "length_penalty": float(config.get("length_penalty") or 1.0),
-        "no_repeat": _whole(config, "no_repeat_ngram_size", 0),
+        "no_repeat": whole(config, "no_repeat_ngram_size", 0),
         "stop": "usual" if config.get("early_stopping") is True else "exact",
     }
 
@@ -141,13 +146,15 @@ def _shape(name: str, m: ModelSettings) -> tuple[int, ...]:
     return (m.d_model, m.d_ff if name.endswith("outer") else m.d_model)
 
 
-def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:
+def _weights(
+    held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, target: Vocabulary
+) -> dict[str, Tensor]:
     weights = {}
     for ours, theirs in layer_names(m).items():
         shape = _shape(ours, m)
         weights[f"{ours}.weight"] = held.take(f"{theirs}.weight", *shape)
         weights[f"{ours}.bias"] = held.take(f"{theirs}.bias", shape[0])
-    rows = [len(v.rows) - v.begin_is_copied for v in (source, target)]
+    rows = [v.size for v in (source, target)]
     if m.tie_source:
         name = next((n for n in (SHARED, *EMBEDDINGS, "lm_head.weight") if n in held), SHARED)
         shared = held.take(name, rows[1], m.d_model)
@@ -161,10 +168,26 @@ def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabu
         held.drop(["lm_head.weight"])
     else:
         weights["projection.weight"] = target.table(held.take("lm_head.weight", rows[1], m.d_model))
-    weights["projection.bias"] = target.bias(held.take("final_logits_bias", 1, rows[1]))
-    held.drop([f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")])
+    bias = held.take("final_logits_bias", 1, rows[1]) if kind.has_bias else torch.zeros(1, rows[1])
+    weights["projection.bias"] = target.bias(bias)
+    for ours, theirs in _norms(m).items():
+        for part in ("weight", "bias"):
+            weights[f"{ours}.{part}"] = held.take(f"{theirs}.{part}", m.d_model)
+    for stack, side in STACKS.items():
+        positions = f"model.{stack}.embed_positions.weight"
+        if m.positions == "learned":
+            table = held.take(positions, m.max_positions + OFFSET, m.d_model)
+            weights[f"{side}.positions.table.weight"] = table[OFFSET:].contiguous()
+        held.drop([positions, f"{positions}s"])
     held.finish()
     return weights
+
+
+def _norms(m: ModelSettings) -> dict[str, str]:
+    """Our names of the norms outside the layers, and theirs."""
+    names = {f"{side}.norm": f"model.{stack}.layernorm_embedding" for stack, side in STACKS.items()}
+    names = names if m.embedding_norm else {}
+    return names | ({f"{stack}_norm": f"model.{stack}.layer_norm" for stack in STACKS} if m.norm == "before" else {})
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:
@@ -178,58 +201,10 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
     return found
 
 
-def _text_settings(spm: bytes, source: Vocabulary, target: Vocabulary, shared: bool) -> dict[str, Any]:
-    """Two SentencePiece models, even where there is one vocabulary."""
-    sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
-    return {"tokenizer": kind_of(spm), "joint": False, "same_ids": shared, **sizes}
-
-
-def _names(path: Path) -> dict[int, str]:
-    """Tokens by id. A mark such as >>fra<<, which a source may begin with, is a word of its own in our text."""
-    found = by_id(_json(path, VOCABULARY))
-    return {i: f"▁{name}" if name.startswith(">>") and name.endswith("<<") else name for i, name in found.items()}
-
-
-def _languages(vocabulary: Vocabulary) -> list[str]:
-    return [token for token in vocabulary.tokens if token.startswith("▁>>") and token.endswith("<<")]
-
-
-def _special(config: Mapping[str, Any], names: Mapping[int, str]) -> Special:
-    unknown = next((i for i, name in names.items() if name == "<unk>"), -1)
-    keys = ("pad_token_id", "decoder_start_token_id", "eos_token_id")
-    pad, begin, end = (_whole(config, key) for key in keys)
-    return Special(pad, unknown, begin, end)
-
-
-def _whole(config: Mapping[str, Any], key: str, default: Any = None) -> int:
-    value = config.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
-        raise ModelError(f"{CONFIG} must have {key}, a whole number, not {value!r}")
-    return value
-
-
 def _generation(folder: Path) -> dict[str, Any]:
     """How the model wants to be searched; older folders have that in config.json."""
     path = folder / GENERATION
     known = ("num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "decoder_start_token_id")
-    found = _json(path, SMALL) if path.exists() else {}
+    found = read_json(path, SMALL) if path.exists() else {}
     return {key: found[key] for key in known if found.get(key) is not None}
 
-
-def _json(path: Path, most: int) -> dict[str, Any]:
-    try:
-        found = strict_json.loads(_read(path, most))
-    except ValueError as error:
-        raise ModelError(f"{path} is no JSON: {str(error)[:100]}") from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{path} must be an object")
-    return found
-
-
-def _read(path: Path, most: int) -> bytes:
-    """A file of the folder; caches of models keep links there."""
-    try:
-        return read_bytes(path.resolve(), most)
-    except OSError as error:
-        raise ModelError(f"{path} {error.strerror or error}") from error

@@ -54,14 +54,16 @@ def kind_of(model: bytes) -> str:
     return kind
 
 
-def renumbered(model: bytes, vocabulary: Sequence[str], symbols: Sequence[str] = ()) -> bytes:
+def renumbered(
+    model: bytes, vocabulary: Sequence[str], symbols: Sequence[str] = (), controls: Sequence[str] = ()
+) -> bytes:
     """The same cuts, with the ids of `vocabulary`, which begins with the special tokens. `symbols`: tokens of it that
-    are found in text as they stand, such as the mark of a language."""
+    are found in text as they stand; `controls`: tokens that never are, such as marks of languages."""
     known = {piece.text: piece for piece in read_pieces(model) if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
-    whole = set(symbols)
+    given = {**dict.fromkeys(symbols, USER_DEFINED), **dict.fromkeys(controls, CONTROL)}
     special = [Piece(text, 0.0, UNKNOWN_KIND if i == UNKNOWN else CONTROL) for i, text in enumerate(SPECIAL)]
     others = [
-        Piece(text, 0.0, USER_DEFINED) if text in whole else known.get(text, Piece(text, 0.0, UNUSED))
+        Piece(text, 0.0, given[text]) if text in given else known.get(text, Piece(text, 0.0, UNUSED))
         for text in vocabulary[len(SPECIAL) :]
     ]
     fields = list(_fields(model))

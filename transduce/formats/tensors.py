@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -27,6 +28,37 @@ class Tensors:
         """Whether two weights are one; so where one of them, or both, are not there."""
         return not (a in self and b in self) or torch.equal(self._left[a], self._left[b])
 
+    def peek(self, name: str) -> Tensor | None:
+        """A weight that may not be there, without taking it."""
+        return self._left.get(name)
+
+    def rows(self, name: str) -> int:
+        """So many rows a matrix has, for whoever has no other way to know."""
+        return self._side(name, 0)
+
+    def columns(self, name: str) -> int:
+        return self._side(name, 1)
+
+    def _side(self, name: str, which: int) -> int:
+        found = self._left.get(name)
+        if found is None or found.dim() != 2:
+            raise ModelError(f"{self.origin} has no matrix {name}, without which nothing can be said of it")
+        return found.size(which)
+
+    def scalar(self, name: str, usual: float) -> float:
+        """A number that a file may keep among its weights."""
+        found = self._left.get(name)
+        return usual if found is None or found.numel() != 1 else found.float().item()
+
+    def count(self, pattern: str) -> int:
+        """How many numbers from 0 on are in names of this pattern."""
+        found = {int(match[1]) for name in self._left if (match := re.match(pattern, name))}
+        return next(i for i in range(len(found) + 1) if i not in found)
+
+    def take_or_zeros(self, name: str, *shape: int) -> Tensor:
+        """A weight that need not be there."""
+        return self.take(name, *shape) if name in self else torch.zeros(shape)
+
     def take(self, name: str, *shape: int) -> Tensor:
         """A weight as float32; of another shape, or missing, it is noted, and the work goes on with zeros."""
         found = self._left.pop(name, None)
@@ -43,9 +75,9 @@ class Tensors:
         for name in names:
             self._left.pop(name, None)
 
-    def finish(self) -> None:
-        """Every weight must have been used, and be a number."""
-        self._complaints["unexpected"] = sorted(self._left)
+    def finish(self, ignored: str | None = None) -> None:
+        """Every weight must have been used, but for those of a pattern."""
+        self._complaints["unexpected"] = sorted(n for n in self._left if not ignored or not re.fullmatch(ignored, n))
         told = []
         for kind, names in self._complaints.items():
             if names:

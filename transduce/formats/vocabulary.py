@@ -16,10 +16,11 @@ NEVER = -30.0  # on the logit of a token that is never written: nothing beside t
 
 
 class Special(NamedTuple):
-    """Their ids of what is special here. Several systems begin with the token that also pads or ends."""
+    """Their ids of what is special here; None: there is no such token. Several systems begin with the token that also
+    pads or ends."""
 
-    pad: int
-    unknown: int
+    pad: int | None
+    unknown: int | None
     begin: int
     end: int
 
@@ -29,15 +30,18 @@ class Vocabulary(NamedTuple):
 
     tokens: list[str]
     rows: list[int]
-    begin_is_copied: bool  # their begin is also another special token, so there is one row more here
+    size: int  # of their tables
+    added: list[int]  # special tokens here that have no row of their own there: a copy, or nothing
 
     @staticmethod
     def of(names: Mapping[int, str], size: int, special: Special) -> Vocabulary:
         """`names`: their tokens by id; a table may have more rows than there are names."""
         if size > 2 * len(names) + 1000:  # tables are padded a little, not more
             raise ModelError(f"its config counts {size:,} tokens, where its vocabulary has {len(names):,}")
-        wrong = [f"{name} {i}" for name, i in special._asdict().items() if not 0 <= i < size]
-        if wrong or len({special.pad, special.unknown, special.end}) < 3:
+        named = {name: i for name, i in special._asdict().items() if i is not None}
+        wrong = [f"{name} {i}" for name, i in named.items() if not 0 <= i < size]
+        apart = [i for name, i in named.items() if name != "begin"]
+        if wrong or len(set(apart)) < len(apart):
             raise ModelError(
                 f"its special tokens have no ids of their own among {size:,} tokens: {', '.join(wrong) or special}"
             )
@@ -46,18 +50,20 @@ class Vocabulary(NamedTuple):
         if len(set(tokens)) < len(tokens):
             twice, _ = Counter(tokens).most_common(1)[0]
             raise ModelError(f"its vocabulary has the token {twice[:40]!r} twice")
-        begin_is_copied = special.begin in (special.pad, special.unknown, special.end)
-        return Vocabulary(tokens, [*special, *others], begin_is_copied)
+        rows = [size if i is None else i for i in special]
+        added = [place for place, i in enumerate(special) if i is None]
+        added += [BEGIN] if special.begin in apart else []
+        return Vocabulary(tokens, [*rows, *others], size, added)
 
     def table(self, theirs: Tensor) -> Tensor:
-        """The rows of an embedding, or of a projection onto the vocabulary."""
+        """The rows of an embedding, or of a projection onto the vocabulary; zeros for what is not there."""
+        theirs = torch.cat([theirs, theirs.new_zeros(1, *theirs.shape[1:])]) if self.size in self.rows else theirs
         return theirs[torch.tensor(self.rows)]
 
     def bias(self, theirs: Tensor) -> Tensor:
-        """Of the projection. A begin that is a copy must not take its share of the probability."""
+        """Of the projection. What was added must not take its share of the probability."""
         bias = self.table(theirs.flatten())
-        if self.begin_is_copied:
-            bias[BEGIN] += NEVER
+        bias[self.added] += NEVER
         return bias
 
 

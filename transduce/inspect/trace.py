@@ -231,7 +231,8 @@ def _names(tokenizer: Tokenizer, ids: list[int], hidden: Hidden) -> tuple[str, .
 def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tuple[list[int], tuple[Node, ...]]:
     """The translation, and every hypothesis that was followed on the way to it, as a tree."""
     s = model.search
-    penalty = Penalty(s.length_penalty, s.penalty == "plain")
+    begin = model.tokenizers.target.begin
+    penalty = Penalty(s.length_penalty, s.penalty == "plain", before=len(begin))
     seen: dict[tuple[int, ...], float] = {}
 
     def watch(beams: Beams) -> None:
@@ -246,7 +247,8 @@ def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tup
     model.model.eval()
     request = Request(source_ids, model.lengths.limit(len(source_ids)))
     rules = [Marks(model.tokenizers.source, model.tokenizers.target).each_once] if read.items else []
-    hypotheses = search(model.model, [request], Roles(s.beam, 1, penalty, rules), model.device, watch)[0]
+    roles = Roles(s.beam, 1, penalty, rules, begin=begin)
+    hypotheses = search(model.model, [request], roles, model.device, watch)[0]
     if not hypotheses:
         raise DataError("there is nothing to look at: the model gives no number for this sentence")
     best = hypotheses[0]
@@ -259,4 +261,4 @@ def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tup
         places[tokens] = len(nodes)
         name = _names(model.tokenizers.target, [tokens[-1]], read)[0]
         nodes.append(Node(name, places[tokens[:-1]], seen[tokens], tokens == kept[: len(tokens)]))
-    return best.tokens[: model.lengths.longest], tuple(nodes)
+    return [*begin, *best.tokens][: model.lengths.longest], tuple(nodes)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from transduce.errors import ModelError
+from transduce.errors import ModelError, SettingsError
 from transduce.files.manifest import WAY_OUT, read_manifest, verify
 from transduce.files.run_folder import CONFIG, MODEL, weights_name
 from transduce.models.kinds import new_model, shapes_of
@@ -22,7 +23,10 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_shapes, read_weights, refuse_other_shapes, restore
 from transduce.settings import config_file
 from transduce.settings.sections import ModelSettings, Settings
+from transduce.text.languages import languages_of
 from transduce.text.tokenizers import Tokenizers, file_names
+
+Languages = tuple[str | None, str | None]  # of source and target, in a model that knows many
 
 
 class Loaded(NamedTuple):
@@ -44,6 +48,22 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     model = new_model(*sizes)
     restore(model, read_weights(folder / name), folder / name)
     return Loaded(model.to(device).eval(), tokenizers, settings)
+
+
+def speaking(loaded: Loaded, folder: str | Path, languages: Languages) -> Loaded:
+    """A model of many languages, for a source and a target of these; None: as its settings say."""
+    model, tokenizers, settings = loaded
+    given = dict(zip(("source_language", "target_language"), languages, strict=True))
+    text = replace(settings.text, **{key: language for key, language in given.items() if language is not None})
+    tokenizers = tokenizers if text == settings.text else Tokenizers.from_files(tokenizers.files(), text)
+    if text.source_language is None or text.target_language is None:
+        known = sorted(languages_of(tokenizers.source))
+        if known:
+            raise SettingsError(
+                f"{folder} knows {len(known)} languages ({', '.join(known[:4])}, ...): say which ones with "
+                f"--source-language and --target-language, in Python languages=({known[0]!r}, {known[-1]!r})"
+            )
+    return Loaded(model, tokenizers, replace(settings, text=text))
 
 
 def load_text(folder: Path, weights: str = MODEL) -> tuple[Settings, Tokenizers]:

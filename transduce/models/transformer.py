@@ -18,6 +18,7 @@ from transduce.nn.positions import LearnedPositions, SinusoidPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.rows import Rows
 from transduce.settings.sections import ModelSettings
+from transduce.text.special import END
 
 
 class Embedding(nn.Module):
@@ -72,6 +73,8 @@ class TransformerState(NamedTuple):
 class WithEncoder(Seq2Seq):
     """What reads its source by the encoder stack (the left half of figure 1)."""
 
+    source_end: bool = True  # whether the end of a source is read as a token
+
     def __init__(self, source: Embedding, encoder: list[EncoderLayer], encoder_norm: nn.Module) -> None:
         super().__init__()
         self.source = source
@@ -79,11 +82,15 @@ class WithEncoder(Seq2Seq):
         self.encoder_norm = encoder_norm
 
     def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
-        x = self._embed(self.source, source)
-        mask = AttentionMask.between(source.segments, source.segments)
+        x, segments = self._embed(self.source, source), self.seen(source)
+        mask = AttentionMask.between(segments, segments)
         for layer in self.encoder:
             x = layer(x, mask, maps.encoder if maps else None)
-        return Memory(self.encoder_norm(x), source.segments)
+        return Memory(self.encoder_norm(x), segments)
+
+    def seen(self, source: Rows) -> Tensor:
+        """Segments with nobody at the places that are not looked at."""
+        return source.segments if self.source_end else source.segments * (source.tokens != END)
 
     def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
         """Into the residual stream, which training may run in a lower precision."""
@@ -223,6 +230,7 @@ def build(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> T
         projection=projection,
         projection_scale=m.d_model**-0.5 if m.scale == "projection" else 1.0,
     )
+    model.source_end = m.source_end
     initialise(model)
     return model
 

@@ -25,7 +25,15 @@ def halves_table(length: int, d_model: int) -> Tensor:
     return torch.cat([table[:, 0::2], table[:, 1::2]], 1)
 
 
-TABLES = {"sinusoid": sinusoid_table, "halves": halves_table}
+def fairseq_table(length: int, d_model: int, first: int = 2) -> Tensor:
+    """Halves again, as fairseq has them: counted from 2, and the slowest angle is exactly pos / 10000."""
+    pos = torch.arange(first, length + first, dtype=torch.float64).unsqueeze(1)  # (T, 1)
+    half = d_model // 2
+    angle = pos * torch.exp(-math.log(10000.0) * torch.arange(half, dtype=torch.float64) / max(1, half - 1))
+    return torch.cat([angle.sin(), angle.cos()], 1).float()
+
+
+TABLES = {"sinusoid": sinusoid_table, "halves": halves_table, "fairseq": fairseq_table}
 
 
 class SinusoidPositions(nn.Module):

@@ -57,12 +57,13 @@ class ModelSettings:
     eps: float = setting(1e-5, "epsilon of every layer norm", above=0)
     attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
     output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
-    positions: Literal["sinusoid", "halves", "learned"] = setting(
-        "sinusoid", "fixed sin/cos in turns, or all sines first (halves); or a learned table"
+    positions: Literal["sinusoid", "halves", "fairseq", "learned"] = setting(
+        "sinusoid", "sin/cos in turns; all sines first (halves; fairseq: another count); or a learned table"
     )
     max_positions: int = setting(
         1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1, most=100_000
     )
+    source_end: bool = setting(True, "the encoder reads the end of a source as a token; false in some converted models")
     scale: Literal["embedding", "projection", "none"] = setting(
         "embedding", "times sqrt(d_model) at the embedding, by 1/sqrt(d_model) at the projection, or neither"
     )
@@ -100,6 +101,8 @@ class TextSettings:
     )
     protect: str | None = setting(None, f"what passes through unchanged, with commas: {', '.join(PROTECTED)}")
     protect_pattern: str | None = setting(None, "a regular expression: what it matches passes through unchanged")
+    source_language: str | None = setting(None, "mark that every source begins with, in a model of many languages")
+    target_language: str | None = setting(None, "mark that every translation begins with, likewise")
     coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
     byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
     sampling: float = setting(

@@ -18,6 +18,7 @@ class ListTokenizer:
     """A list of pieces, the place in it being the id; base of words and characters."""
 
     suffix = ".txt"
+    begin: tuple[int, ...] = ()
 
     def __init__(self, model: bytes) -> None:
         self._pieces = model.decode("utf-8").split("\n")

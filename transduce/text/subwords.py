@@ -31,6 +31,7 @@ class SubwordTokenizer:
     """SentencePiece, BPE or unigram."""
 
     suffix = ".model"
+    begin: tuple[int, ...] = ()
 
     def __init__(self, model: bytes) -> None:
         self._model = model

@@ -16,6 +16,7 @@ from transduce.files.reading import VOCABULARY, read_bytes
 from transduce.settings.sections import TextSettings
 from transduce.settings.task import task_of
 from transduce.text import case
+from transduce.text.languages import Marked
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
 from transduce.text.protect import MARKS, Protection
 from transduce.text.special import UNKNOWN
@@ -28,6 +29,7 @@ class Tokenizer(Protocol):
     """Normalised text to ids and back. No special token is added or expected."""
 
     size: int
+    begin: tuple[int, ...]  # what every text begins with: the mark of a language, or nothing
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text."""
@@ -45,7 +47,7 @@ class Tokenizer(Protocol):
         """Each id as a reader would print it."""
 
     def cut(self, text: str) -> list[str]:
-        """The same for a text, but unknown ones as they stand there."""
+        """The same for a text, but unknown ones as they stand there, and no mark before it."""
 
     def to_bytes(self) -> bytes:
         """All of it, for a file."""
@@ -68,7 +70,7 @@ class Rewritten:
     def __init__(self, tokenizer: Tokenizer, read: Rewrite, write: Rewrite) -> None:
         self._tokenizer = tokenizer
         self._read, self._write = read, write
-        self.size = tokenizer.size
+        self.size, self.begin = tokenizer.size, tokenizer.begin
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return self._tokenizer.encode([self._read(text) for text in texts])
@@ -97,8 +99,8 @@ class Tokenizers:
 
     def __init__(self, source: Tokenizer, target: Tokenizer, settings: TextSettings) -> None:
         labels = task_of(settings).labels  # names, which are compared to the letter
-        self.source = _rewritten(source, settings)
-        self.target = target if labels else _rewritten(target, settings)
+        self.source = _marked(_rewritten(source, settings), settings.source_language)
+        self.target = target if labels else _marked(_rewritten(target, settings), settings.target_language)
         self.protection = Protection(settings)
         self.settings = settings
 
@@ -192,6 +194,10 @@ def _rewrites(settings: TextSettings) -> tuple[Rewrite, Rewrite]:
 def _rewritten(tokenizer: Tokenizer, settings: TextSettings) -> Tokenizer:
     rewrites = _rewrites(settings)
     return tokenizer if rewrites == (str, str) else Rewritten(tokenizer, *rewrites)
+
+
+def _marked(tokenizer: Tokenizer, language: str | None) -> Tokenizer:
+    return tokenizer if language is None else Marked(tokenizer, language)
 
 
 def _reserved(texts: Iterable[str], settings: TextSettings) -> list[str]:

@@ -19,6 +19,7 @@ from transduce.data.batches import Batches
 from transduce.data.corpus import Corpus, line_name
 from transduce.decoding.aligner import find_aligner
 from transduce.decoding.translator import Translator
+from transduce.engine.auto import make_steps
 from transduce.decoding.trust import TRUST
 from transduce.errors import UserError
 from transduce.files import strict_json
@@ -216,7 +217,8 @@ def _note_what_was_found(trainer: Trainer, settings: Settings, report: Report) -
         aligner = find_aligner(model, validator.batches.epoch(0), tokenizers.target.size, validator.device)
         trust = None
         if not validator.task.labels:
-            translator = Translator(model, tokenizers, settings, validator.device)
+            steps = make_steps(model, validator.device)
+            translator = Translator(model, tokenizers, settings, validator.device, steps)
             pairs = validator.batches.store.text(settings.training.bleu_lines)
             trust = find_trust(translator, pairs, trainer.batches.store)
     except torch.OutOfMemoryError:  # the model is there all the same

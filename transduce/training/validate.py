@@ -14,6 +14,7 @@ from transduce import evaluate
 from transduce.data.batches import Batches
 from transduce.data.store import Store
 from transduce.decoding.translator import Translator
+from transduce.engine.auto import make_steps
 from transduce.models.seq2seq import Seq2Seq
 from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import Task, task_of
@@ -86,7 +87,7 @@ def make_score(
     share = [source for source, _ in pairs[processes.rank :: processes.count]]
 
     def decode(model: Seq2Seq) -> list[str]:
-        translator = Translator(model, tokenizers, greedily, device)
+        translator = Translator(model, tokenizers, greedily, device, make_steps(model, device))
         shares = processes.gather([translation.text for translation in translator.translate(share)])
         return [shares[i % processes.count][i // processes.count] for i in range(len(pairs))]
 

@@ -1,0 +1,239 @@
+"""Models of CTranslate2 and packages of Argos Translate come in: the same translations as its own program writes."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from conftest import bundled_pairs
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.errors import ModelError, SettingsError
+from transduce.formats import ctranslate2_out
+from transduce.formats.binary import read_binary
+from transduce.models import transformer
+from transduce.models.load import load
+from transduce.models.weights import weights_of
+from transduce.settings.sections import ModelSettings, TextSettings
+from transduce.text.tokenizers import Tokenizers
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is the other side")
+PAIRS = bundled_pairs(300)
+LINES = [source for source, _ in PAIRS[:40]]
+QUANTISED = {None: 0.0, "float16": 1e-3, "bfloat16": 1e-2, "int16": 2e-3, "int8": 1e-2, "int8_float32": 1e-2}
+
+
+def theirs(folder: Path, **changes: object) -> tuple[Path, transformer.Transformer]:
+    """A folder with random weights, made for others: token names, SentencePiece models beside it."""
+    text = TextSettings(vocabulary=150, joint=True)
+    tokenizers = Tokenizers.train(PAIRS, text)
+    sizes = {"layers": 2, "decoder_layers": 1, "d_model": 24, "d_ff": 40, "heads": 3, "max_positions": 200}
+    torch.manual_seed(5)
+    model = transformer.build(ModelSettings(**{**sizes, **changes}), tokenizers.source.size, tokenizers.target.size)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    folder.mkdir()
+    names = tokenizers.source.pieces(range(tokenizers.source.size))
+    ctranslate2_out.convert(model.eval(), folder, (names, names))
+    (folder / "sentencepiece.model").write_bytes(tokenizers.source.to_bytes())
+    return folder, model
+
+
+def by_their_program(folder: Path, tokenizers: Tokenizers, beam: int, most: int) -> list[str]:
+    translator = ctranslate2.Translator(str(folder), compute_type="float32")
+    sources = [tokenizers.source.pieces(ids) for ids in tokenizers.source.encode(LINES)]
+    never = [["<pad>"], ["<s>"]] if "<pad>" in (folder / "shared_vocabulary.json").read_text() else [["<s>"]]
+    found = translator.translate_batch(
+        sources, beam_size=beam, max_decoding_length=most, suppress_sequences=never, disable_unk=True, length_penalty=1
+    )
+    ids = {piece: i for i, piece in enumerate(tokenizers.target.pieces(range(tokenizers.target.size)))}
+    return tokenizers.target.decode_all([[ids[token] for token in one.hypotheses[0]] for one in found])
+
+
+def edit(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "before", "positions": "sinusoid", "tie_output": True},
+        {"norm": "after", "positions": "halves", "activation": "swish", "output_bias": True},
+        {"norm": "after", "positions": "learned", "embedding_norm": True, "activation": "gelu", "tie_output": False},
+        {"norm": "before", "positions": "fairseq", "source_end": False, "scale": "none"},
+    ],
+)
+def test_the_same_translations(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder, _ = theirs(tmp_path / "theirs", **changes)
+    convert(folder, tmp_path / "ours")
+    model = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
+    assert model.settings.model.positions == changes["positions"]
+    assert model.settings.model.source_end == changes.get("source_end", True)
+    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+
+
+@pytest.mark.parametrize("quantization", QUANTISED)
+def test_every_storage_type_comes_in(tmp_path: Path, quantization: str | None) -> None:
+    transduce.train(tmp_path / "run", PAIRS, preset="tiny", training={"steps": 2}, model={"d_model": 32, "d_ff": 64})
+    convert(tmp_path / "run", tmp_path / "out", to="ctranslate2", quantization=quantization)  # type: ignore[arg-type]
+    convert(tmp_path / "out", tmp_path / "again")
+    before, after = (weights_of(load(tmp_path / name).model) for name in ("run", "again"))
+    assert after.keys() - before.keys() <= {"projection.bias"}
+    for name, weight in before.items():
+        distance = (after[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-2)
+        assert distance <= QUANTISED[quantization], name
+
+
+def test_opennmt_models_read_no_end_and_call_padding_blank(tmp_path: Path) -> None:
+    """As Argos's packages are: vocabulary as text, <blank>, no end behind a source."""
+    folder, _ = theirs(tmp_path / "theirs", source_end=False)
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text())
+    (folder / "shared_vocabulary.json").write_text(json.dumps(["<blank>", *tokens[1:]]))
+    edit(folder / "config.json", decoder_start_token="<s>")
+    package = tmp_path / "de_en.argosmodel"
+    with zipfile.ZipFile(package, "w") as archive:
+        for path in folder.iterdir():
+            place = path.name if path.name == "sentencepiece.model" else f"model/{path.name}"
+            archive.write(path, f"de_en/{place}")
+        archive.writestr("de_en/metadata.json", "{}")
+        archive.writestr("de_en/stanza/../../../escaped", "a name that leads elsewhere is not looked at")
+    convert(package, tmp_path / "ours")
+    model = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
+    assert not model.settings.model.source_end
+    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+    assert not (tmp_path.parent / "escaped").exists()
+    plain = transduce.load(tmp_path / "ours", "cpu", beam=1, engine="plain", max_length=30, extra=100, split=False)
+    assert [t.text for t in plain.translate(LINES)] == [t.text for t in model.translate(LINES)]
+
+
+def test_a_package_goes_out_and_comes_in_again(tmp_path: Path) -> None:
+    transduce.train(tmp_path / "run", PAIRS, preset="tiny", training={"steps": 2}, model={"d_model": 32, "d_ff": 64})
+    with pytest.raises(SettingsError, match="--to argos needs --source-language and --target-language"):
+        convert(tmp_path / "run", tmp_path / "x.argosmodel", to="argos")
+    convert(tmp_path / "run", tmp_path / "x.argosmodel", to="argos", source_language="de", target_language="en")
+    with zipfile.ZipFile(tmp_path / "x.argosmodel") as archive:
+        assert json.loads(archive.read("de_en/metadata.json"))["to_code"] == "en"
+    convert(tmp_path / "x.argosmodel", tmp_path / "again")
+    one, two = (load(tmp_path / name).model for name in ("run", "again"))
+    assert torch.equal(weights_of(one)["source.tokens.weight"], weights_of(two)["source.tokens.weight"])
+
+
+def test_marians_decoder_begins_with_no_embedding(tmp_path: Path) -> None:
+    """As CTranslate2 keeps OPUS-MT: it begins with the end token, but its embedding is zero; and nothing pads."""
+    folder, _ = theirs(tmp_path / "theirs", norm="after", positions="halves", tie_source=True)
+    spec_flag = b"decoder/start_from_zero_embedding\0"
+    content = bytearray((folder / "model.bin").read_bytes())
+    place = content.index(spec_flag) + len(spec_flag)
+    content[place + 1 + 1 + 4] = 1  # rank, type, size, then the number itself
+    (folder / "model.bin").write_bytes(content)
+    edit(folder / "config.json", decoder_start_token="</s>")
+    convert(folder, tmp_path / "ours")
+    ours = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
+    assert ours.settings.model.source_end
+    assert not ours.model.target.tokens.weight[2].any()  # type: ignore[union-attr]
+    assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 31)
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda f: (f / "sentencepiece.model").unlink(), "has no tokenizer, which CTranslate2 leaves to others"),
+        (lambda f: (f / "shared_vocabulary.json").unlink(), "has no vocabulary"),
+        (lambda f: (f / "shared_vocabulary.json").write_text("{}"), "must be a list of tokens"),
+        (lambda f: (f / "shared_vocabulary.json").write_text('["a", 3]'), "must be a list of tokens"),
+        (lambda f: (f / "shared_vocabulary.json").write_text('["<s>"]'), "lacks </s> or <s>"),
+        (lambda f: (f / "sentencepiece.model").write_bytes(b""), "is no SentencePiece model"),
+        (lambda f: edit(f / "config.json", add_source_bos=True), "before every source, which cannot be converted"),
+        (lambda f: (f / "model.bin").write_bytes(b"\x09\0\0\0" * 9), "version 9 of the format is not known"),
+        (lambda f: (f / "model.bin").write_bytes((f / "model.bin").read_bytes()[:-900]), "it ends too early"),
+        (lambda f: (f / "model.bin").write_bytes(b""), "no model of CTranslate2, or damaged"),
+    ],
+)
+def test_wrong_folders_are_refused(tmp_path: Path, change: Any, complaint: str) -> None:
+    folder, _ = theirs(tmp_path / "theirs")
+    change(folder)
+    with pytest.raises(ModelError, match=complaint):
+        convert(folder, tmp_path / "ours")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
+
+
+def test_a_binary_that_lies_is_refused(tmp_path: Path) -> None:
+    """Sizes are compared with the file before anything is reserved."""
+    path = tmp_path / "model.bin"
+    begin = struct.pack("<IH", 6, 12) + b"Transformer\0" + struct.pack("<I", 7)
+    for rest, complaint in (
+        (struct.pack("<I", 2**31), "it counts 2,147,483,648 variables"),
+        (struct.pack("<IH", 1, 2) + b"a\0" + struct.pack("<BIBI", 1, 2**30, 0, 2**32 - 1), "cannot be numbers of"),
+        (struct.pack("<IH", 1, 2) + b"a\0" + struct.pack("<BIBI", 1, 2**28, 0, 2**30), "it ends too early"),
+        (struct.pack("<IH", 1, 2) + b"a\0" + struct.pack("<BIBI", 1, 1, 77, 4), "of an unknown type, 77"),
+        (struct.pack("<IIH", 0, 1, 2) + b"a\0" + struct.pack("<H", 2) + b"b\0", "a stands for b, which cannot be"),
+    ):
+        path.write_bytes(begin + rest)
+        with pytest.raises(ModelError, match=complaint):
+            read_binary(path)
+
+
+def test_packages_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.argosmodel"
+    path.write_bytes(b"not a zip")
+    with pytest.raises(ModelError, match="is no zip archive, or damaged"):
+        convert(path, tmp_path / "ours")
+    bomb = {"de_en/model/model.bin": bytes(9_000_000), "de_en/sentencepiece.model": b"x"}
+    others = {"de_en/bpe.model": b"#version"}
+    for files, complaint in (
+        (bomb, "model/model.bin would have 9,000,000 bytes, which cannot be"),
+        (others, "only SentencePiece can be converted"),
+        ({"de_en/readme": b""}, "is not there"),
+    ):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        with pytest.raises(ModelError, match=complaint):
+            convert(path, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_mutated_models_load_or_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    """Bytes of every file changed, cut or doubled, at random: no other end than these two."""
+    folder, _ = theirs(tmp_path / "theirs")
+    whole = {path: path.read_bytes() for path in folder.iterdir()}
+    random, ends = Random(1), {"loaded": 0, "refused": 0}
+    for number in range(120):
+        path = random.choice(sorted(whole))
+        content = bytearray(whole[path])
+        kind, place = random.randrange(3), random.randrange(min(len(content), 3000))
+        if kind == 0:
+            content[place] = random.randrange(256)
+        elif kind == 1:
+            del content[place : place + random.randrange(1, 400)]
+        else:
+            content[place:place] = content[: random.randrange(1, 400)]
+        path.write_bytes(content)
+        try:
+            convert(folder, tmp_path / f"ours{number}")
+            ends["loaded"] += 1
+        except (ModelError, SettingsError) as error:
+            assert "\n" not in str(error)
+            ends["refused"] += 1
+        path.write_bytes(whole[path])
+    assert ends["refused"] > 30 and ends["loaded"] > 5, ends
+
+
+def test_training_goes_on(tmp_path: Path) -> None:
+    """A converted model goes on learning."""
+    folder, _ = theirs(tmp_path / "theirs", source_end=False)
+    convert(folder, tmp_path / "ours")
+    model = transduce.train(
+        tmp_path / "run", PAIRS, training={"start": str(tmp_path / "ours"), "steps": 2, "validate_every": 2}
+    )
+    assert not model.settings.model.source_end

@@ -1,0 +1,187 @@
+"""Models of many languages: M2M100, NLLB and mBART-50 come in with their marks of languages."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from conftest import Notes, bundled_pairs
+
+import transduce
+from transduce.cli import main
+from transduce.commands.convert import convert
+from transduce.data.layout import lay_out
+from transduce.errors import ArgumentError, ModelError, SettingsError
+from transduce.files.run_folder import CONFIG
+from transduce.models.load import load
+from transduce.text.languages import languages_of
+from transduce.text.special import BEGIN, END
+
+transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
+PAIRS = bundled_pairs(300)
+CODES = {"m2m_100": ["__de__", "__en__", "__zh__"], "nllb": ["deu_Latn", "eng_Latn"], "mbart": ["de_DE", "en_XX"]}
+SIZES = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 3} | {
+    "decoder_attention_heads": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "max_position_embeddings": 128
+}  # fmt: skip
+
+
+def many_folder(folder: Path, kind: str, activation: str = "relu") -> Path:
+    """With random weights, in the layout of the real ones: fairseq's special tokens, pieces, languages, spare rows."""
+    folder.mkdir()
+    writer = io.BytesIO()
+    lines = iter([text for pair in PAIRS for text in pair])
+    model_type = "unigram" if kind == "mbart" else "bpe"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=writer, vocab_size=200, model_type=model_type, minloglevel=2
+    )
+    (folder / "sentencepiece.bpe.model").write_bytes(writer.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=writer.getvalue())
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in range(3, 200))]
+    if kind == "m2m_100":
+        (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": CODES[kind]}))
+    torch.manual_seed(7)
+    size = len(tokens) + len(CODES[kind]) + 3
+    common = SIZES | {"vocab_size": size, "activation_function": activation, "scale_embedding": True}
+    common |= {"decoder_start_token_id": 2, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
+    if kind == "mbart":
+        model = transformers.MBartForConditionalGeneration(transformers.MBartConfig(**common))
+        model.final_logits_bias.normal_()
+    else:
+        model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**common))
+    for weight in model.parameters():  # norms and biases that are not ones and zeros
+        torch.nn.init.normal_(weight, std=0.2)
+    model.eval().save_pretrained(folder)
+    return folder
+
+
+def theirs(folder: Path, kind: str) -> torch.nn.Module:
+    name = "MBart" if kind == "mbart" else "M2M100"
+    return getattr(transformers, f"{name}ForConditionalGeneration").from_pretrained(folder).eval()
+
+
+@pytest.mark.parametrize("kind", CODES)
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_many_languages_come_in(tmp_path: Path, kind: str, activation: str) -> None:
+    """The same logits, and the same translations, greedy and with a beam, as Hugging Face writes with forced marks."""
+    folder = many_folder(tmp_path / kind, kind, activation)
+    convert(folder, tmp_path / "ours")
+    codes = [code.strip("_") for code in CODES[kind]]
+    model = transduce.load(tmp_path / "ours", "cpu", languages=(codes[0], codes[1]))
+    other = theirs(folder, kind)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    marks = {code: processor.get_piece_size() + 1 + i for i, code in enumerate(codes)}
+    names = {**{processor.id_to_piece(i): i + 1 for i in range(3, 200)}, "</s>": 2, "<unk>": 3, "<pad>": 1}
+    names |= {f"<language {code}>": i for code, i in marks.items()}
+    lines = [pair[0] for pair in PAIRS[:20]]
+    for line in lines:
+        ours = model.tokenizers.source.encode([line])[0]
+        there = [marks[codes[0]], *(i + 1 if i else 3 for i in processor.encode(line)), 2]
+        assert [names[piece] for piece in model.tokenizers.source.pieces(ours)] == there[:-1]
+        target = model.tokenizers.target.encode(["the house is old"])[0]
+        logits = model.model(lay_out([[[*ours, END]]]), lay_out([[[BEGIN, *target]]]))[0]
+        decoder = [2, *(names[piece] for piece in model.tokenizers.target.pieces(target))]
+        expected = other(input_ids=torch.tensor([there]), decoder_input_ids=torch.tensor([decoder])).logits[0]
+        pieces = enumerate(model.tokenizers.target.pieces(range(model.tokenizers.target.size)))
+        same = [(i, names[piece]) for i, piece in pieces if piece in names]
+        a, b = (torch.tensor(column) for column in zip(*same, strict=True))
+        torch.testing.assert_close(logits[:, a], expected[:, b], atol=1e-5, rtol=1e-5)
+        for beam in (1, 4):
+            found = model.with_search(beam=beam, extra=8, stop="usual").translate(line)
+            out = other.generate(
+                torch.tensor([there]), num_beams=beam, forced_bos_token_id=marks[codes[1]], do_sample=False,
+                max_new_tokens=model.with_search(extra=8).lengths.limit(len(ours)) + 1, early_stopping=beam > 1,
+                bad_words_ids=[[0], [1], [3]], forced_eos_token_id=None, max_length=None,
+            )[0].tolist()  # fmt: skip
+            text = [i for i in out[2:] if i not in (1, 2)]
+            assert [names.get(piece, -1) for piece in found.candidates[0].tokens] == text
+
+
+def test_a_language_must_be_said(tmp_path: Path) -> None:
+    folder = many_folder(tmp_path / "m2m", "m2m_100")
+    convert(folder, tmp_path / "ours")
+    with pytest.raises(SettingsError, match=r"knows 3 languages .de, en, zh, .*--source-language"):
+        transduce.load(tmp_path / "ours")
+    with pytest.raises(SettingsError, match=r"no language 'enn', did you mean en; there are de, en, zh"):
+        transduce.load(tmp_path / "ours", languages=("de", "enn"))
+    with pytest.raises(ArgumentError, match="languages must be two"):
+        transduce.load(tmp_path / "ours", languages="de")  # type: ignore[arg-type]
+    assert languages_of(load(tmp_path / "ours").tokenizers.source).keys() == {"de", "en", "zh"}
+
+
+def test_a_language_is_remembered_and_can_be_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As settings of the converted model; flags are stronger. The mark never shows."""
+    folder = many_folder(tmp_path / "m2m", "m2m_100")
+    convert(folder, tmp_path / "ours", source_language="de", target_language="en")
+    assert "target_language: en" in (tmp_path / "ours" / CONFIG).read_text()
+    (tmp_path / "text").write_text("das haus ist alt .\n\n", encoding="utf-8")
+    texts = []
+    for flags in ([], ["--target-language", "zh"]):
+        main(["translate", str(tmp_path / "ours"), str(tmp_path / "text"), "--json", *flags])
+        texts.append(capsys.readouterr().out)
+    assert texts[0] != texts[1] and "language" not in "".join(texts)
+    assert [json.loads(text.splitlines()[1])["status"] for text in texts] == ["empty", "empty"]
+    model = transduce.load(tmp_path / "ours", "cpu")
+    found = model.translate("das haus ist alt .", alignment=True, alternatives=2)
+    assert len(found.alternatives) == len(found.candidates[0].tokens) + 1  # and the end
+    assert all(i < 5 for i, _ in found.alignment)
+    page = model.trace("das haus ist alt .")
+    assert page.source[0] == "<language de>" and page.target[0] == "<language en>"
+
+
+def test_plain_and_fast_engine_agree_with_marks(tmp_path: Path) -> None:
+    folder = many_folder(tmp_path / "nllb", "nllb")
+    convert(folder, tmp_path / "ours", source_language="deu_Latn", target_language="eng_Latn")
+    lines = [pair[0] for pair in PAIRS[:30]]
+    for beam in (1, 3):
+        plain, fast = (
+            transduce.load(tmp_path / "ours", "cpu", beam=beam, engine=engine).translate(lines)
+            for engine in ("plain", "auto")
+        )
+        assert [t.text for t in plain] == [t.text for t in fast]
+    pytest.importorskip("ctranslate2")
+    other = transduce.load(tmp_path / "ours", "cpu", beam=1, engine="ctranslate2").translate(lines)
+    assert [t.text for t in other] == [t.text for t in transduce.load(tmp_path / "ours", "cpu", beam=1).translate(lines)]
+
+
+def test_training_goes_on_with_other_languages(tmp_path: Path) -> None:
+    """The marks stand before both sides of the new text."""
+    folder = many_folder(tmp_path / "m2m", "m2m_100")
+    convert(folder, tmp_path / "ours")
+    transduce.train(
+        tmp_path / "run", PAIRS[:100], report=Notes(),
+        training={"start": str(tmp_path / "ours"), "steps": 2, "validate_every": 2},
+        text={"source_language": "de", "target_language": "zh"},
+    )  # fmt: skip
+    model = transduce.load(tmp_path / "run", "cpu")
+    assert model.tokenizers.target.begin == (languages_of(model.tokenizers.target)["zh"],)
+    assert model.translate("das haus").status
+    with pytest.raises(SettingsError, match=r"say which ones the text has, with --text.source_language"):
+        transduce.train(tmp_path / "other", PAIRS[:9], report=Notes(), training={"start": str(tmp_path / "ours")})
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda f: (f / "special_tokens_map.json").unlink(), "does not say which languages it knows"),
+        (lambda f: _edit(f / "config.json", decoder_start_token_id=5), "the older mBART"),
+        (lambda f: _edit(f / "special_tokens_map.json", additional_special_tokens=["a b"]), "in no known way"),
+        (lambda f: (f / "sentencepiece.bpe.model").write_bytes(b"\xff" * 40), "SentencePiece model is damaged"),
+    ],
+)
+def test_wrong_folders_are_refused(tmp_path: Path, change: object, complaint: str) -> None:
+    folder = many_folder(tmp_path / "mbart", "mbart")
+    change(folder)  # type: ignore[operator]
+    with pytest.raises(ModelError, match=complaint):
+        convert(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def _edit(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    generation = path.with_name("generation_config.json")
+    generation.unlink(missing_ok=True)

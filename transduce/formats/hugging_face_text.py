@@ -1,0 +1,96 @@
+"""The vocabulary of a folder of Hugging Face's, and its SentencePiece models, in our numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transduce.errors import ModelError
+from transduce.files.reading import SMALL, VOCABULARY
+from transduce.formats.json_files import read_file, read_json, whole
+from transduce.formats.pieces import kind_of, read_pieces, renumbered
+from transduce.formats.vocabulary import Special, Vocabulary, by_id
+from transduce.text.languages import mark_of
+
+SENTENCE_PIECES = "sentencepiece.bpe.model"
+FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before all pieces
+LISTS = ("special_tokens_map.json", "tokenizer_config.json")  # either may name the languages
+NO_LANGUAGES = ("<mask>", *FAIRSEQ)
+
+
+class Text(NamedTuple):
+    """Settings of the section `text`, and the vocabularies with their files: source and target, or one for both."""
+
+    settings: dict[str, Any]
+    vocabularies: list[Vocabulary]
+    files: list[bytes]
+
+
+def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
+    """Marian's: a SentencePiece model a side, one list of tokens or two."""
+    shared = bool(config.get("share_encoder_decoder_embeddings", True))
+    names = _names(folder / "vocab.json")
+    source = target = Vocabulary.of(names, whole(config, "vocab_size"), _special(config, names))
+    if not shared:
+        names = _names(folder / "target_vocab.json")
+        size = whole(config, "decoder_vocab_size", config.get("vocab_size"))
+        target = Vocabulary.of(names, size, _special(config, names))
+    models = [read_file(folder / f"{side}.spm", VOCABULARY) for side in ("source", "target")]
+    sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
+    settings = {"tokenizer": kind_of(models[0]), "joint": False, "same_ids": shared, **sizes}
+    both = zip(models, (source, target), strict=True)
+    return Text(settings, [source, target], [renumbered(model, v.tokens, _marks(v)) for model, v in both])
+
+
+def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
+    """One SentencePiece model for many languages, with their marks behind its pieces: M2M100, NLLB, mBART-50."""
+    model = read_file(folder / SENTENCE_PIECES, VOCABULARY)
+    if (folder / "vocab.json").exists():  # M2M100 lists its tokens
+        names = by_id(read_json(folder / "vocab.json", VOCABULARY))
+    else:
+        pieces = [piece.text for piece in read_pieces(model)][len(FAIRSEQ) - 1 :]  # theirs has no <pad>
+        names = dict(enumerate([*FAIRSEQ, *pieces]))
+    languages = _languages(folder, len(names))
+    names |= {i: mark_of(language) for i, language in languages.items()}
+    special = _special(config, names)
+    if special.begin != special.end:
+        raise ModelError(
+            f"{folder} begins its translations with the token {special.begin} and not with its end, {special.end}, as "
+            f"M2M100, NLLB and mBART-50 do; the older mBART, whose languages stand behind the text, cannot be converted"
+        )
+    vocabulary = Vocabulary.of(names, whole(config, "vocab_size"), special)
+    marks = [mark_of(language) for language in languages.values()]
+    settings = {"tokenizer": kind_of(model), "joint": True, "vocabulary": len(vocabulary.tokens)}
+    return Text(settings, [vocabulary], [renumbered(model, vocabulary.tokens, controls=marks)])
+
+
+def _languages(folder: Path, first: int) -> dict[int, str]:
+    """By the ids of their marks, which follow the pieces in the order of the list."""
+    for name in LISTS:
+        found = read_json(folder / name, VOCABULARY) if (folder / name).exists() else {}
+        listed = found.get("additional_special_tokens") or found.get("extra_special_tokens")
+        if isinstance(listed, list):
+            named = [str(token.get("content") if isinstance(token, dict) else token) for token in listed]
+            codes = [token.strip("_") for token in named if token not in NO_LANGUAGES]
+            if not all(code and not code.isspace() and " " not in code for code in codes):
+                raise ModelError(f"{folder / name} names languages in no known way")
+            return {first + i: code for i, code in enumerate(codes)}
+    raise ModelError(f"{folder} does not say which languages it knows: {' or '.join(LISTS)} should list their marks")
+
+
+def _names(path: Path) -> dict[int, str]:
+    """Tokens by id. A mark such as >>fra<<, which a source may begin with, is a word of its own in our text."""
+    found = by_id(read_json(path, VOCABULARY))
+    return {i: f"▁{name}" if name.startswith(">>") and name.endswith("<<") else name for i, name in found.items()}
+
+
+def _marks(vocabulary: Vocabulary) -> list[str]:
+    return [token for token in vocabulary.tokens if token.startswith("▁>>") and token.endswith("<<")]
+
+
+def _special(config: Mapping[str, Any], names: Mapping[int, str]) -> Special:
+    unknown = next((i for i, name in names.items() if name == "<unk>"), -1)
+    keys = ("pad_token_id", "decoder_start_token_id", "eos_token_id")
+    pad, begin, end = (whole(config, key) for key in keys)
+    return Special(pad, unknown, begin, end)

@@ -1,0 +1,66 @@
+"""Marks of languages: in a model of many languages the first token of a text says which one it is in.
+
+A mark is a token that no text can contain. Its name is that of the language as the model has it: `de` in M2M100,
+`deu_Latn` in NLLB, `de_DE` in mBART.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from transduce.errors import SettingsError, did_you_mean
+
+if TYPE_CHECKING:
+    from transduce.text.tokenizers import Tokenizer
+
+_MARK = re.compile(r"<language (\S+)>")
+SHOWN = 8  # languages in a complaint
+
+
+def mark_of(language: str) -> str:
+    return f"<language {language}>"
+
+
+def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
+    """The languages that a vocabulary has marks for, and these."""
+    pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
+    return {match[1]: i for i, piece in pieces if piece[0] == "<" and (match := _MARK.fullmatch(piece))}
+
+
+class Marked:
+    """A tokenizer whose every text begins with the mark of a language; an empty text stays empty."""
+
+    def __init__(self, tokenizer: Tokenizer, language: str) -> None:
+        known = languages_of(tokenizer)
+        if language not in known:
+            there = f"there are {', '.join(sorted(known)[:SHOWN])}, ..." if known else "it knows no marks of languages"
+            raise SettingsError(f"the model has no language {language!r}{did_you_mean(language, known)}; {there}")
+        self._tokenizer = tokenizer
+        self.size = tokenizer.size
+        self.begin = (known[language],)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._marked(ids) for ids in self._tokenizer.encode(texts)]
+
+    def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
+        return [self._marked(ids) for ids in self._tokenizer.sample(texts, amount, seed)]
+
+    def _marked(self, ids: list[int]) -> list[int]:
+        return [*self.begin, *ids] if ids else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode([i for i in ids if i not in self.begin])
+
+    def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
+        return self._tokenizer.decode_all([[i for i in ids if i not in self.begin] for ids in texts])
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return self._tokenizer.pieces(ids)
+
+    def cut(self, text: str) -> list[str]:
+        return self._tokenizer.cut(text)
+
+    def to_bytes(self) -> bytes:
+        return self._tokenizer.to_bytes()
