@@ -2,8 +2,8 @@
 
     python benchmarks/company.py MODEL SOURCE.gz [--reference REF.gz] [--lines 2000] [--device cuda] [--beams 1 4]
 
-The same sentences are translated in one go, in another order, 64 and 7 at a time, amid neighbours of 128 tokens, and one
-by one; then by the plain engine. Prints how many texts are equal, how far scores are apart, and BLEU; writes JSON.
+The same sentences are translated in one go, in another order, 64 and 7 at a time, amid neighbours of 128 tokens, and
+one by one; then by the plain engine. Prints how many texts are equal, how far scores are apart, and BLEU; writes JSON.
 """
 
 from __future__ import annotations

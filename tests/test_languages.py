@@ -123,14 +123,16 @@ def test_a_language_is_remembered_and_can_be_changed(tmp_path: Path, capsys: pyt
     for flags in ([], ["--target-language", "zh"]):
         main(["translate", str(tmp_path / "ours"), str(tmp_path / "text"), "--json", *flags])
         texts.append(capsys.readouterr().out)
-    assert texts[0] != texts[1] and "language" not in "".join(texts)
+    assert texts[0] != texts[1]
+    assert "language" not in "".join(texts)
     assert [json.loads(text.splitlines()[1])["status"] for text in texts] == ["empty", "empty"]
     model = transduce.load(tmp_path / "ours", "cpu")
     found = model.translate("das haus ist alt .", alignment=True, alternatives=2)
     assert len(found.alternatives) == len(found.candidates[0].tokens) + 1  # and the end
     assert all(i < 5 for i, _ in found.alignment)
     page = model.trace("das haus ist alt .")
-    assert page.source[0] == "<language de>" and page.target[0] == "<language en>"
+    assert page.source[0] == "<language de>"
+    assert page.target[0] == "<language en>"
 
 
 def test_plain_and_fast_engine_agree_with_marks(tmp_path: Path) -> None:
@@ -145,7 +147,9 @@ def test_plain_and_fast_engine_agree_with_marks(tmp_path: Path) -> None:
         assert [t.text for t in plain] == [t.text for t in fast]
     pytest.importorskip("ctranslate2")
     other = transduce.load(tmp_path / "ours", "cpu", beam=1, engine="ctranslate2").translate(lines)
-    assert [t.text for t in other] == [t.text for t in transduce.load(tmp_path / "ours", "cpu", beam=1).translate(lines)]
+    assert [t.text for t in other] == [
+        t.text for t in transduce.load(tmp_path / "ours", "cpu", beam=1).translate(lines)
+    ]
 
 
 def test_training_goes_on_with_other_languages(tmp_path: Path) -> None:

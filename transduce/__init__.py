@@ -24,14 +24,16 @@ def load(
     device: str = "auto",
     weights: str | None = None,
     languages: tuple[str | None, str | None] = (None, None),
+    adapter: str | Path | None = None,
     **search: Any,
 ) -> Model:
     """The model in a folder, ready to use. `search` changes its search settings: load(..., beam=1).
 
-    A model of many languages is told which: load(..., languages=("de", "en"))."""
+    A model of many languages is told which: load(..., languages=("de", "en")). With `adapter`, a file of adapters that
+    were trained on this model (LoRA), it is the model that came out of that training."""
     from transduce.model import Model
 
-    return Model.load(folder, device, weights, languages=languages, **search)
+    return Model.load(folder, device, weights, languages=languages, adapter=adapter, **search)
 
 
 def train(

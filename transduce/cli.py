@@ -13,10 +13,13 @@ import cyclopts
 
 import transduce
 from transduce.commands.average import average
+from transduce.commands.backtranslate import backtranslate
 from transduce.commands.bench import bench
+from transduce.commands.compare import compare
 from transduce.commands.completion import completion
 from transduce.commands.convert import convert
 from transduce.commands.demo import demo
+from transduce.commands.distill import distill
 from transduce.commands.doctor import doctor
 from transduce.commands.evaluate import evaluate
 from transduce.commands.inspect import inspect
@@ -34,8 +37,9 @@ from transduce.terminal import Terminal, table_lines
 from transduce.usage import PLAIN, explain
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(demo, train, translate, evaluate, score, inspect),
-    *(convert, bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus, completion),
+    *(demo, train, translate, evaluate, score, inspect, compare),
+    *(convert, distill, backtranslate),
+    *(bench, watch, runs, doctor, average, shortlist, merge, presets, settings, corpus, completion),
 )
 
 

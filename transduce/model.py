@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, overload
 
+from transduce.adapt.lora import put_adapter
 from transduce.arguments import check_folder, check_languages, check_pairs, check_text, check_texts, shown
 from transduce.decoding.batches import Engine
 from transduce.decoding.translator import SCORED, Translator
@@ -17,7 +18,7 @@ from transduce.errors import ArgumentError, ModelError, did_you_mean
 from transduce.inspect.trace import trace
 from transduce.models.ensemble import Ensemble
 from transduce.models.kinds import kind_of
-from transduce.models.load import Languages, load, speaking
+from transduce.models.load import load, speaking
 from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from transduce.inspect.trace import Trace
     from transduce.models.seq2seq import Seq2Seq
     from transduce.report import Progress
+    from transduce.text.languages import Languages
     from transduce.text.tokenizers import Tokenizers
 
 
@@ -40,22 +42,27 @@ class Model(Translator):
         weights: str | None = None,
         together: Sequence[str | Path] = (),
         languages: Languages = (None, None),
+        adapter: str | Path | None = None,
         **search: object,
     ) -> Self:
         """From a model folder; `search` changes its search settings: load("runs/demo", beam=1).
 
         `together`: folders of other models with the same vocabulary, with which it writes as an ensemble.
-        `languages`: source and target, such as ("de", "en"), where a model knows many."""
+        `languages`: source and target, such as ("de", "en"), where a model knows many. `adapter`: a file of adapters
+        (LoRA) that were trained on this model."""
         check_folder(path, "folder")
         check_text(device, "device")
         if weights is not None:
             check_text(weights, "weights")
         device = prepare_device(device)
         model, tokenizers, settings = speaking(load(path, device, weights), path, check_languages(languages))
+        if adapter is not None:
+            check_folder(adapter, "adapter")
+            put_adapter(model, Path(adapter))
         if together:
             model = Ensemble([model, *(_like(tokenizers, other, device) for other in together)])
         given = {key: value for key, value in search.items() if value is not None}
-        trust = None if together else read_trust(Path(path), tokenizers.source.size)
+        trust = None if together or adapter else read_trust(Path(path), tokenizers.source.size)
         return cls(model, tokenizers, compose({"search": given}, base=settings), device, trust=trust)
 
     def __repr__(self) -> str:

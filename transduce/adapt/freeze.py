@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from transduce.errors import SettingsError
 
@@ -28,20 +28,6 @@ def check_parts(names: Sequence[str], parts: str) -> None:
         raise SettingsError(f"training.freeze={parts} leaves nothing to learn")
 
 
-def stretches(places: Iterable[tuple[str, int, int]], parts: str) -> list[tuple[int, int]]:
-    """Where frozen weights lie, neighbours together. `places`: name, begin and end of each weight, in their order."""
-    found: list[tuple[int, int]] = []
-    goes_on = False
-    for name, begin, end in places:
-        frozen = is_frozen(name, parts)
-        if frozen and goes_on:
-            found[-1] = (found[-1][0], end)
-        elif frozen:
-            found.append((begin, end))
-        goes_on = frozen
-    return found
-
-
 def _holds(part: str, name: str) -> bool:
     """A stack has its final norm too; an embedding its positions and norm."""
     if match := LAYERS.fullmatch(part):
@@ -49,3 +35,13 @@ def _holds(part: str, name: str) -> bool:
         layer = re.match(rf"{stack}\.(\d+)\.", name)
         return layer is not None and int(first) <= int(layer[1]) <= int(last or first)
     return part in PARTS and name.startswith((f"{part}.", f"{part}_norm."))
+
+
+def depth(name: str, decoder_layers: int, encoder_layers: int) -> int:
+    """How far a weight is from the end of the model: the last layer of the decoder first, embeddings last."""
+    if match := re.match(r"(encoder|decoder)\.(\d+)\.", name):
+        stack, layer = match[1], int(match[2])
+        return decoder_layers - layer if stack == "decoder" else decoder_layers + encoder_layers - layer
+    if name.startswith("encoder_norm."):
+        return decoder_layers + 1
+    return 0 if name.startswith(("projection.", "decoder_norm.")) else decoder_layers + encoder_layers + 1

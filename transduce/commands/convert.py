@@ -20,7 +20,7 @@ from transduce.report import SILENT, Report, Table
 if TYPE_CHECKING:
     from transduce.formats.converted import Converted
     from transduce.model import Model
-    from transduce.models.load import Languages
+    from transduce.text.languages import Languages
 
 SENTENCES = 200  # that both sides translate, to be compared
 AGREE = 0.98  # of greedy translations, where nothing was rounded; ties and the last bits decide the rest
@@ -137,13 +137,12 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     from transduce.models.load import load
     from transduce.models.weights import tensor_bytes
     from transduce.settings import config_file
-    from transduce.text.languages import languages_of
+    from transduce.text.languages import languages_of, with_languages
     from transduce.text.tokenizers import Tokenizers
 
     converted = _read(source)
     destination.mkdir()
-    spoken = dict(zip(("source_language", "target_language"), languages, strict=True))
-    text = replace(converted.settings.text, **{key: name for key, name in spoken.items() if name is not None})
+    text = with_languages(converted.settings.text, languages)
     tokenizers = Tokenizers.from_files(converted.tokenizers, text)  # which knows these languages, or complains
     files = {CONFIG: config_file.write(replace(converted.settings, text=text)).encode(), **converted.tokenizers}
     write_folder(destination, {**files, MODEL: tensor_bytes(converted.weights)})
@@ -180,9 +179,7 @@ def _to_hugging_face(
     return _compared(model, destination, lines, theirs)
 
 
-def _to_ctranslate2(
-    model: Model, destination: Path, quantization: str | None, lines: list[str]
-) -> tuple[Table, float]:
+def _to_ctranslate2(model: Model, destination: Path, quantization: str | None, lines: list[str]) -> tuple[Table, float]:
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
     from transduce.models.transformer import Transformer

@@ -34,6 +34,7 @@ def evaluate(
     samples: int = 1000,
     device: str = "auto",
     weights: str | None = None,
+    adapter: Path | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
     json: bool = False,
@@ -72,6 +73,8 @@ def evaluate(
         auto, cpu, cuda or mps.
     weights
         best, last or averaged instead of the ones that training chose.
+    adapter
+        File of adapters (LoRA) that were trained on this model, such as RUN/adapter.safetensors.
     source_language
         Of the text, in a model that knows many languages, by its name there, such as de or deu_Latn.
     target_language
@@ -99,7 +102,8 @@ def evaluate(
     def translations(of: Path, weights: str | None) -> list[str]:
         if of.is_file():
             return list(read_lines(of))
-        loaded = Model.load(of, device, weights, languages=(source_language, target_language), **search)
+        spoken, own = (source_language, target_language), adapter if of == model else None
+        loaded = Model.load(of, device, weights, languages=spoken, adapter=own, **search)
         if labels:
             _name_unknown_labels(references, loaded, report)
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
@@ -110,12 +114,12 @@ def evaluate(
     result = (
         _scores_of_labels(ours, theirs, references)
         if labels
-        else _scores_of_text(ours, theirs, references, tokenize, samples, lowercase)
+        else scores_of_text(ours, theirs, references, tokenize, samples, lowercase)
     )
     if "against" in result:
         result["against"] = {"other": str(against), **result["against"]}
     result = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs), **result}
-    return result if json else _table(result)
+    return result if json else table_of(result)
 
 
 def _name_unknown_labels(references: list[str], model: Model, report: Report) -> None:
@@ -137,7 +141,7 @@ def _scores_of_labels(ours: list[str], theirs: list[str] | None, references: lis
     return result
 
 
-def _scores_of_text(
+def scores_of_text(
     ours: list[str], theirs: list[str] | None, references: list[str], tokenize: str, samples: int, lowercase: bool
 ) -> dict[str, Any]:
     from transduce import evaluate as scores
@@ -151,7 +155,7 @@ def _scores_of_text(
     return result
 
 
-def _table(result: dict[str, Any]) -> Table:
+def table_of(result: dict[str, Any]) -> Table:
     """The same for people: a row a score, the other model beside it, then the verdict and the signatures."""
     against, scores = result.get("against"), result["scores"]
     heads = ["", result["model"], *([against["other"], "difference", "p"] if against else [])]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transduce.errors import SettingsError
 from transduce.files.manifest import MANIFEST
 from transduce.files.output import Kept, check_output, find_kept, is_stream, write_lines
 from transduce.report import Report
+
+if TYPE_CHECKING:
+    from transduce.decoding.results import Translation
+    from transduce.decoding.translator import Translator
 
 MOST_SHARDS = 1_000_000
 Shard = tuple[int, int]  # which, from 1, and of how many
@@ -61,6 +67,29 @@ def lines_kept(output: Path | None, resume: bool, mark: str, chunk: int) -> Kept
     if output is None or is_stream(output):
         raise SettingsError("--resume goes on with a file that was not finished; name it with --output")
     return find_kept(output, mark, chunk)
+
+
+def write_translations(
+    translator: Translator,
+    model: Path,
+    text: str,
+    output: Path,
+    form: Callable[[Translation], str],
+    report: Report,
+    resume: bool = False,
+) -> None:
+    """A translation of every line of a text, as a line of `output`, in order; what fails is an empty line."""
+    from transduce.data.lines import read_lines
+
+    mark = mark_of(model, [text], translator.search)
+    kept = lines_kept(output, resume, mark, translator.engine.chunk)
+    rest = itertools.islice(read_lines(text), 0 if kept is None else kept.lines, None)
+
+    def lines() -> Iterator[str]:
+        with report.progress("translate") as bar:
+            yield from (form(t) for t in translator.stream(rest, progress=bar))
+
+    list(deliver(lines(), output, report, mark, kept))
 
 
 def deliver(

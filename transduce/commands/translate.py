@@ -50,6 +50,7 @@ def translate(
     alignments: bool = False,
     shortlist: Path | None = None,
     together: Annotated[list[Path] | None, Parameter(name="--with")] = None,
+    adapter: Path | None = None,
     split: Annotated[bool, Parameter(negative="--no-split")] = True,
     json: bool = False,
     shard: str | None = None,
@@ -104,6 +105,8 @@ def translate(
         File made by transduce shortlist: write with the tokens it allows, which is faster on a CPU.
     together
         Another model folder of the same vocabulary: the models write together; may be given several times.
+    adapter
+        File of adapters (LoRA) that were trained on this model, such as RUN/adapter.safetensors.
     split
         Translate the sentences of a line one by one; --no-split: a line is a sentence, as trained.
     json
@@ -130,21 +133,17 @@ def translate(
     from transduce.text.glossary import Glossary
 
     which, count = parse_shard(shard)
-    if n_best > 1 and not json and (count > 1 or resume):
-        raise SettingsError("--n-best with --shard or --resume needs --json: outputs are joined line by line")
-    if alignments and n_best > 1 and not json:
-        raise SettingsError("--alignments with --n-best needs --json, which has a place for them")
-    if alternatives and not json:
-        raise SettingsError("--alternatives needs --json, which has a place for them")
+    if not json:
+        _refuse_what_needs_json(n_best, count > 1 or resume, alignments, alternatives)
     inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]
     check_files(inputs if files else [*inputs, "-"], output, force or resume)
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
-    spoken = (source_language, target_language)
-    translator = Model.load(model, device, weights, together or (), spoken, **search_settings(settings, **flags))
+    spoken, searched = (source_language, target_language), search_settings(settings, **flags)
+    translator = Model.load(model, device, weights, together or (), spoken, adapter, **searched)
     note_unfinished(model, report)
-    asked = (translator.search, n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken)
-    mark = mark_of(model, inputs, *asked)
+    asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
+    mark = mark_of(model, inputs, translator.search, *asked)
     kept = lines_kept(output, resume, mark, translator.engine.chunk)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
@@ -168,6 +167,15 @@ def translate(
     numbered = zip(itertools.count(which + done * count, count), translations(), strict=False)
     watched = _warn_at_the_end(numbered, translator.lengths.longest, report)
     return deliver(_lines_of(watched, n_best, json, alignments), output, report, mark, kept)
+
+
+def _refuse_what_needs_json(n_best: int, joined: bool, alignments: bool, alternatives: int) -> None:
+    if n_best > 1 and joined:
+        raise SettingsError("--n-best with --shard or --resume needs --json: outputs are joined line by line")
+    if alignments and n_best > 1:
+        raise SettingsError("--alignments with --n-best needs --json, which has a place for them")
+    if alternatives:
+        raise SettingsError("--alternatives needs --json, which has a place for them")
 
 
 Numbered = tuple[int, "Translation"]  # with the line it comes from

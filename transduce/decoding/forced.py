@@ -50,9 +50,7 @@ def score_targets(
 
 
 @torch.inference_mode()
-def _totals(
-    model: Seq2Seq, sources: list[list[int]], targets: list[list[int]], device: str, given: int
-) -> list[float]:
+def _totals(model: Seq2Seq, sources: list[list[int]], targets: list[list[int]], device: str, given: int) -> list[float]:
     log_p = forced_log_probabilities(model, sources, targets, device)
     target_out = lay_out([[[*ids, END]] for ids in targets]).to(device)
     right = log_p.gather(-1, target_out.tokens.unsqueeze(-1)).squeeze(-1)  # (R, T)

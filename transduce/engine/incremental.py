@@ -105,12 +105,12 @@ class Incremental(WithEncoder):
         return short
 
     def encode(self, source: Rows, maps: object = None) -> Memory:
+        source = self.seen(source)
         x = self.source(source.tokens, source.positions).to(self.weights.dtype)
-        segments = self.seen(source)
-        mask = AttentionMask.between(segments, segments)
+        mask = AttentionMask.between(source.segments, source.segments)
         for layer in self.encoder:
             x = layer(x, mask)
-        return Memory(self.encoder_norm(x), segments)
+        return Memory(self.encoder_norm(x), source.segments)
 
     def start(self, memory: Memory) -> IncrementalState:
         rows, heads = memory.states.size(0), self.weights.cross_heads

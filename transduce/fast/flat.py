@@ -33,10 +33,11 @@ class Place(NamedTuple):
 
 
 class FlatWeights:
-    """Takes over the weights of a model; those of one shape lie side by side."""
+    """Takes over the weights of a model that learn; those of one shape lie side by side."""
 
     def __init__(self, model: nn.Module) -> None:
-        named = sorted(model.named_parameters(), key=lambda item: (item[1].dim(), tuple(item[1].shape)))
+        learn = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        named = sorted(learn, key=lambda item: (item[1].dim(), tuple(item[1].shape)))
         self.places: list[Place] = []
         end = 0
         for name, weight in named:

@@ -19,6 +19,7 @@ from transduce.fast.kernels.feed_forward import FeedForwardInOne
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.cache import KeysValues
 from transduce.nn.layers import FeedForward, Residual
+from transduce.nn.low_rank import LowRank
 from transduce.nn.masks import AttentionMask, Segments
 from transduce.nn.precision import LayerNorm, Linear, linear_together
 from transduce.nn.scores import ScaledDot
@@ -30,6 +31,7 @@ KNOWN: dict[type[nn.Module], set[str]] = {
     Residual: {"norm", "dropout", "norm_before"},
     nn.Embedding: set(vars(nn.Embedding(1, 1))) | {"weight"},
     Linear: {"in_features", "out_features", "weight", "bias"},
+    LowRank: {"in_features", "out_features", "weight", "bias", "A", "B", "scale", "dropout"},
     LayerNorm: {"normalized_shape", "eps", "elementwise_affine", "weight", "bias"},
 }
 

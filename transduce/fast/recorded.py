@@ -102,7 +102,7 @@ class RecordedGradients:
         places = self._places
         self.working.renew(self.flat)
         total, shared = loss(Rows(*places[0:3]), Rows(*places[3:6]), places[6], self._share)
-        weights = dict(self.working.model.named_parameters())
+        weights = {name: w for name, w in self.working.model.named_parameters() if w.requires_grad}
         gradients = dict(zip(weights, torch.autograd.grad(shared, list(weights.values())), strict=True))
         fresh = torch.empty_like(self.flat.weights)
         for begin, end in self.flat.gaps():

@@ -40,12 +40,12 @@ def working_copy(model: Seq2Seq, flat: FlatWeights) -> WorkingCopy:
     products = {
         f"{name}.{part}": weight
         for name, module in working.named_modules()
-        if isinstance(module, Linear) and module is not working.projection
+        if type(module) is Linear and module is not working.projection  # one with an adapter sums before it casts
         for part, weight in module.named_parameters()
     }
-    end = max(place.end for place in flat.places if place.name in products)
+    end = max((place.end for place in flat.places if place.name in products), default=0)
     casts = torch.zeros(end, dtype=dtype, device=flat.weights.device)
     views = flat.by_name(casts)
     for name, weight in products.items():
-        weight.data = views[name]
+        weight.data = views[name] if name in views else weight.data.to(dtype)  # what does not learn is cast once
     return WorkingCopy(working, casts)

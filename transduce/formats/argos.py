@@ -1,8 +1,8 @@
 """Packages of Argos Translate and LibreTranslate (.argosmodel): a zip archive with a model of CTranslate2, one
 SentencePiece model, and metadata.json.
 
-An archive may come from anybody. Nothing is unpacked by the names it gives: the few files that are needed are looked up,
-their sizes are looked at first, and they are written under names of ours.
+An archive may come from anybody. Nothing is unpacked by the names it gives: the few files that are needed are looked
+up, their sizes are looked at first, and they are written under names of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ WANTED = {  # and the most bytes of each
     "metadata.json": SMALL,
     "model/model.bin": LARGEST,
     "model/config.json": SMALL,
-    **{f"model/{side}_vocabulary.{kind}": VOCABULARY for side in ("shared", "source", "target") for kind in ("json", "txt")},
+    **{f"model/{side}_vocabulary.json": VOCABULARY for side in ("shared", "source", "target")},
+    **{f"model/{side}_vocabulary.txt": VOCABULARY for side in ("shared", "source", "target")},
     "sentencepiece.model": VOCABULARY,
     "bpe.model": VOCABULARY,
 }  # fmt: skip

@@ -37,7 +37,9 @@ ONE_MODEL = ("sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "tok
 LANGUAGE = re.compile(r"__(\w{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")  # marks of M2M100, NLLB, mBART
 STACKS = {"encoder": "source", "decoder": "target"}  # and the embedding of each
 UNSAID_POSITIONS = 500  # where a file has no table
-KNOWN = r"(encoder|decoder)/(activation|alibi\w*|alignment_\w+|embeddings_merge|multi_query_attention|num_heads|pre_norm|"
+KNOWN = (
+    r"(encoder|decoder)/(activation|alibi\w*|alignment_\w+|embeddings_merge|multi_query_attention|num_heads|pre_norm|"
+)
 KNOWN += r"scale_\w+|start_from_zero_embedding|num_heads_kv|position_encodings/encodings|sliding_window)|num_heads"
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
 SAME = 2e-3  # how far a table of positions may be from the formula: the last bits of float16

@@ -78,7 +78,9 @@ def _kind(folder: Path, config: Mapping[str, Any]) -> Kind:
     name = config.get("model_type")
     if name not in KINDS:
         known = ", ".join(KINDS)
-        raise ModelError(f"{folder} holds a model of the kind {name!r}; what can be converted from this format: {known}")
+        raise ModelError(
+            f"{folder} holds a model of the kind {name!r}; what can be converted from this format: {known}"
+        )
     if name == "marian" and any(map(config.get, ("normalize_embedding", "normalize_before", "add_final_layer_norm"))):
         raise ModelError(f"{folder}: norms before its layers, or of its embeddings, are no part of MarianMTModel")
     for side in ("attention_heads", "ffn_dim"):
@@ -146,9 +148,7 @@ def _shape(name: str, m: ModelSettings) -> tuple[int, ...]:
     return (m.d_model, m.d_ff if name.endswith("outer") else m.d_model)
 
 
-def _weights(
-    held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, target: Vocabulary
-) -> dict[str, Tensor]:
+def _weights(held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:
     weights = {}
     for ours, theirs in layer_names(m).items():
         shape = _shape(ours, m)
@@ -207,4 +207,3 @@ def _generation(folder: Path) -> dict[str, Any]:
     known = ("num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "decoder_start_token_id")
     found = read_json(path, SMALL) if path.exists() else {}
     return {key: found[key] for key in known if found.get(key) is not None}
-

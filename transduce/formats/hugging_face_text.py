@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transduce.errors import ModelError
-from transduce.files.reading import SMALL, VOCABULARY
+from transduce.files.reading import VOCABULARY
 from transduce.formats.json_files import read_file, read_json, whole
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.vocabulary import Special, Vocabulary, by_id

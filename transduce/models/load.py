@@ -23,10 +23,8 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_shapes, read_weights, refuse_other_shapes, restore
 from transduce.settings import config_file
 from transduce.settings.sections import ModelSettings, Settings
-from transduce.text.languages import languages_of
+from transduce.text.languages import Languages, languages_of, with_languages
 from transduce.text.tokenizers import Tokenizers, file_names
-
-Languages = tuple[str | None, str | None]  # of source and target, in a model that knows many
 
 
 class Loaded(NamedTuple):
@@ -53,8 +51,7 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
 def speaking(loaded: Loaded, folder: str | Path, languages: Languages) -> Loaded:
     """A model of many languages, for a source and a target of these; None: as its settings say."""
     model, tokenizers, settings = loaded
-    given = dict(zip(("source_language", "target_language"), languages, strict=True))
-    text = replace(settings.text, **{key: language for key, language in given.items() if language is not None})
+    text = with_languages(settings.text, languages)
     tokenizers = tokenizers if text == settings.text else Tokenizers.from_files(tokenizers.files(), text)
     if text.source_language is None or text.target_language is None:
         known = sorted(languages_of(tokenizers.source))

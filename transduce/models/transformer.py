@@ -82,15 +82,16 @@ class WithEncoder(Seq2Seq):
         self.encoder_norm = encoder_norm
 
     def encode(self, source: Rows, maps: AttentionMaps | None = None) -> Memory:
-        x, segments = self._embed(self.source, source), self.seen(source)
-        mask = AttentionMask.between(segments, segments)
+        source = self.seen(source)
+        x = self._embed(self.source, source)
+        mask = AttentionMask.between(source.segments, source.segments)
         for layer in self.encoder:
             x = layer(x, mask, maps.encoder if maps else None)
-        return Memory(self.encoder_norm(x), segments)
+        return Memory(self.encoder_norm(x), source.segments)
 
-    def seen(self, source: Rows) -> Tensor:
-        """Segments with nobody at the places that are not looked at."""
-        return source.segments if self.source_end else source.segments * (source.tokens != END)
+    def seen(self, source: Rows) -> Rows:
+        """What is looked at: all of it, or all but the ends of sentences."""
+        return source if self.source_end else source._replace(segments=source.segments * (source.tokens != END))
 
     def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
         """Into the residual stream, which training may run in a lower precision."""

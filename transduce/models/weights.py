@@ -16,27 +16,45 @@ from torch import Tensor, nn
 from transduce.errors import ModelError
 from transduce.files.manifest import WAY_OUT
 from transduce.files.reading import problem_with
+from transduce.nn.low_rank import LowRank
 
 Shape = tuple[int, ...]
 FLOATS = ("F64", "F32", "F16", "BF16")  # types a weight may have, as safetensors calls them
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the parameters by name; a shared one once."""
-    return {name: weight.detach().to("cpu", copy=True) for name, weight in model.named_parameters()}
+    """Copies of the weights by name, with what adapters add to them; a shared one once."""
+    adapted = _adapted(model)
+    read = (
+        (name, adapted[name].merged() if name in adapted else weight) for name, weight in _parameters(model).items()
+    )
+    return {name: weight.detach().to("cpu", copy=True) for name, weight in read}
 
 
 def shapes(model: nn.Module) -> dict[str, Shape]:
-    """The shape of every parameter."""
-    return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    """The shape of every weight."""
+    return {name: tuple(weight.shape) for name, weight in _parameters(model).items()}
 
 
 def restore(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) -> None:
-    """Put weights into a model of the same shape."""
+    """Put weights into a model of the same shape; adapters then add nothing."""
     refuse_other_shapes({name: tuple(weight.shape) for name, weight in weights.items()}, shapes(model), origin)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in _parameters(model).items():
             parameter.copy_(weights[name])
+        for module in _adapted(model).values():
+            module.B.zero_()
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """All but those of adapters."""
+    adapters = {id(part) for module in _adapted(model).values() for part in (module.A, module.B)}
+    return {name: weight for name, weight in model.named_parameters() if id(weight) not in adapters}
+
+
+def _adapted(model: nn.Module) -> dict[str, LowRank]:
+    """Projections with an adapter, by the names of their weights."""
+    return {f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, LowRank)}
 
 
 def refuse_other_shapes(have: Mapping[str, Shape], want: Mapping[str, Shape], origin: Path) -> None:
@@ -63,6 +81,17 @@ def read_shapes(path: Path) -> dict[str, Shape]:
         if kind not in FLOATS:
             raise ModelError(f"{path} holds {name[:80]} as {kind}, which is no type of a weight")
     return promised
+
+
+def read_note(path: Path) -> dict[str, str]:
+    """What somebody has noted in a file's header."""
+    if problem := problem_with(path):
+        raise ModelError(f"{path} {problem}")
+    try:
+        with safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(f"{path} is damaged or cut short: {str(error)[:200]}") from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

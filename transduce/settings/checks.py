@@ -97,9 +97,12 @@ def _impossible_protection(t: TextSettings) -> Iterator[str]:
 
 
 def _impossible_training(settings: Settings) -> Iterator[str]:
-    if settings.training.freeze is not None and settings.optimizer.weight_decay:
-        yield f"training.freeze={settings.training.freeze} needs optimizer.weight_decay=0, which moves every weight"
+    for name in ("freeze", "unfreeze_every"):
+        value = getattr(settings.training, name)
+        if value is not None and settings.optimizer.weight_decay:
+            yield f"training.{name}={value} needs optimizer.weight_decay=0, which moves every weight"
     b, o, t = settings.batch, settings.optimizer, settings.training
+    yield from _impossible_adapting(settings)
     if b.layout != "buckets" and b.row is not None and b.tokens != "auto" and b.row > b.tokens:
         yield f"batch.row={b.row} must not exceed batch.tokens={b.tokens}"
     if o.name == "schedule_free" and o.beta1 == 0:
@@ -110,6 +113,21 @@ def _impossible_training(settings: Settings) -> Iterator[str]:
         yield "optimizer.schedule=cosine needs training.steps, the step where it reaches zero; or take wsd"
     if t.steps is None and t.epochs is None and t.minutes is None:
         yield "one of training.steps, training.epochs and training.minutes must be set"
+
+
+def _impossible_adapting(settings: Settings) -> Iterator[str]:
+    o, t = settings.optimizer, settings.training
+    if t.lora_rank is not None and t.start is None:
+        yield f"training.lora_rank={t.lora_rank} needs a model to adapt: --from MODEL"
+    if t.lora_rank is not None and (t.freeze is not None or t.unfreeze_every is not None):
+        yield "training.lora_rank does not go with training.freeze or unfreeze_every: nothing else learns anyway"
+    if t.lora_rank is None and (t.lora_alpha is not None or t.lora_dropout):
+        yield "training.lora_alpha and training.lora_dropout need training.lora_rank"
+    for name, value in (("training.unfreeze_every", t.unfreeze_every), ("optimizer.layer_decay", o.layer_decay)):
+        if value not in (None, 1.0) and settings.model.kind == "rnn":
+            yield f"{name}={value} needs model.kind=transformer, which has layers"
+    if o.layer_decay != 1 and o.name == "schedule_free":
+        yield f"optimizer.layer_decay={o.layer_decay} does not go with optimizer.name=schedule_free"
 
 
 def _impossible_search(s: SearchSettings) -> Iterator[str]:

@@ -177,6 +177,12 @@ class OptimizerSettings:
     factor: float = setting(1.0, "multiplies the noam schedule", above=0)
     rate: float = setting(1e-3, "highest learning rate of the other schedules", above=0)
     warmup: int = setting(4000, "steps of linear rise (all schedules)", least=1)
+    layer_decay: float = setting(
+        1.0,
+        "a layer learns at this share of the rate of the one above it: below 1 the first layers change least",
+        above=0,
+        most=1,
+    )
     decay: float = setting(0.25, "share of the run, at its end, in which wsd lets the rate fall", above=0, below=1)
 
 
@@ -191,6 +197,15 @@ class TrainingSettings:
     )
     start: str | None = setting(None, "model folder that the run begins with: its shape, vocabulary and weights")
     freeze: str | None = setting(None, "parts that do not learn, with commas: encoder, decoder.0-2, source, projection")
+    unfreeze_every: int | None = setting(
+        None,
+        "updates after which one more layer learns, the last layer first, embeddings last; none: all at once",
+        least=1,
+    )
+    lora_rank: int | None = setting(None, "rank of adapters (LoRA), which then learn instead of the weights", least=1)
+    lora_alpha: float | None = setting(None, "what adapters add counts alpha / rank times; none: twice", above=0)
+    lora_parts: str = setting("query,value", "projections with an adapter: query, key, value, output, inner, outer")
+    lora_dropout: float = setting(0.0, "share of an adapter's inputs that are left out in a batch", least=0, below=1)
     label_smoothing: float = setting(0.1, "share of the probability spread over the vocabulary", least=0, below=1)
     seed: int = setting(1, "of weights, dropout and data order", least=0)
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transduce.errors import SettingsError, did_you_mean
+from transduce.settings.sections import TextSettings
 
 if TYPE_CHECKING:
     from transduce.text.tokenizers import Tokenizer
 
+Languages = tuple[str | None, str | None]  # of source and target
 _MARK = re.compile(r"<language (\S+)>")
 SHOWN = 8  # languages in a complaint
 
@@ -29,6 +32,13 @@ def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
     return {match[1]: i for i, piece in pieces if piece[0] == "<" and (match := _MARK.fullmatch(piece))}
 
 
+def with_languages(text: TextSettings, languages: Languages) -> TextSettings:
+    """The same settings for texts in these languages; None: as they say."""
+    source, target = languages
+    source, target = source or text.source_language, target or text.target_language
+    return replace(text, source_language=source, target_language=target)
+
+
 class Marked:
     """A tokenizer whose every text begins with the mark of a language; an empty text stays empty."""
 
@@ -39,7 +49,7 @@ class Marked:
             raise SettingsError(f"the model has no language {language!r}{did_you_mean(language, known)}; {there}")
         self._tokenizer = tokenizer
         self.size = tokenizer.size
-        self.begin = (known[language],)
+        self.begin: tuple[int, ...] = (known[language],)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._marked(ids) for ids in self._tokenizer.encode(texts)]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transduce.errors import ModelError
 from transduce.fast.flat import FlatWeights
@@ -32,8 +32,6 @@ from transduce.models.weights import (
     read_tensors,
     read_weights,
     refuse_other_shapes,
-    restore,
-    shapes,
     tensor_bytes,
 )
 from transduce.training.distributed import Processes
@@ -75,7 +73,7 @@ def snapshot(updater: Updater, state: RunState, processes: Processes) -> Snapsho
         return None
     flat, average = updater.flat, updater.average
     return Snapshot(
-        weights=flat.by_name(_copy(flat.weights)),
+        weights={**_frozen(updater.model), **flat.by_name(_copy(flat.weights))},
         optimizer=_optimizer_tensors(flat, updater.optimizer),
         average=None if average is None else flat.by_name(_copy(average.weights)),
         random={
@@ -85,6 +83,11 @@ def snapshot(updater: Updater, state: RunState, processes: Processes) -> Snapsho
         },
         state=copy.deepcopy(state),
     )
+
+
+def _frozen(model: nn.Module) -> dict[str, Tensor]:
+    """What does not learn is part of a checkpoint all the same: the run then needs no other folder."""
+    return {name: _copy(weight) for name, weight in model.named_parameters() if not weight.requires_grad}
 
 
 def _copy(tensor: Tensor) -> Tensor:
@@ -155,14 +158,17 @@ def _verify(checkpoint: Path) -> None:
 def resume(checkpoint: Path, updater: Updater, rank: int) -> RunState:
     """Put everything back as it was; what does not fit the model is refused before anything is changed."""
     flat, average = updater.flat, updater.average
-    refuse_other_shapes(read_shapes(checkpoint / MODEL), shapes(updater.model), checkpoint / MODEL)
+    wanted = {name: tuple(weight.shape) for name, weight in updater.model.named_parameters()}
+    refuse_other_shapes(read_shapes(checkpoint / MODEL), wanted, checkpoint / MODEL)
     weights = read_weights(checkpoint / MODEL)
     moments = _moments(flat, read_tensors(checkpoint / OPTIMIZER), checkpoint)
     _refuse_other_optimizer(updater, moments, checkpoint)
     kept = None if average is None else _kept_average(flat, checkpoint)
     random = read_tensors(checkpoint / RANDOM)
     state = read_state(checkpoint)
-    restore(updater.model, weights, checkpoint / MODEL)
+    with torch.no_grad():
+        for name, parameter in updater.model.named_parameters():  # those of adapters too
+            parameter.copy_(weights[name])
     groups = updater.optimizer.state_dict()["param_groups"]
     updater.optimizer.load_state_dict({"state": {0: moments} if moments else {}, "param_groups": groups})
     if average is not None and kept is not None:

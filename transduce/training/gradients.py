@@ -32,7 +32,8 @@ class PlainGradients:
         flat.weights.grad = torch.zeros_like(flat.weights)
         views = flat.by_name(flat.weights.grad)
         for name, weight in model.named_parameters():
-            weight.grad = views[name]
+            if weight.requires_grad:
+                weight.grad = views[name]
 
     def clear(self) -> None:
         self.flat.gradient.zero_()

@@ -68,7 +68,7 @@ class GradientSum:
 def _buckets(model: nn.Module) -> list[list[nn.Parameter]]:
     """All weights, the last first, in groups of about BUCKET bytes."""
     buckets: list[list[nn.Parameter]] = [[]]
-    for weight in reversed(list(model.parameters())):
+    for weight in reversed([weight for weight in model.parameters() if weight.requires_grad]):
         if buckets[-1] and sum(other.nbytes for other in buckets[-1]) + weight.nbytes > BUCKET:
             buckets.append([])
         buckets[-1].append(weight)

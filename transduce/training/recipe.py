@@ -229,7 +229,9 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
     yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
     rate = 7e-4 if width >= 512 else 1.2e-3 if batch < LARGE_BATCH else 2e-3
-    if settings.training.start is not None:
+    if settings.training.lora_rank is not None:
+        yield Choice("optimizer.rate", rate, "adapters begin with nothing, and the model cannot be lost")
+    elif settings.training.start is not None:
         yield Choice("optimizer.rate", rate * GENTLE, "gentle, so that what the model knows is not lost")
     else:
         yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")

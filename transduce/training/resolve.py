@@ -22,6 +22,7 @@ from transduce.training.recipe import Recipe
 MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
 MAY_CHANGE |= {"data.columns", "data.languages"}
 MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
+FIXED = ("seed", "label_smoothing", "ema", "start", "freeze", "unfreeze_every")  # of the section training
 
 
 def resolve(
@@ -107,7 +108,7 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
 def _may_change(name: str) -> bool:
     section, key = name.split(".")
     if section == "training":
-        return key not in ("seed", "label_smoothing", "ema", "start", "freeze")
+        return key not in FIXED and not key.startswith("lora_")
     return section == "search" or name in MAY_CHANGE
 
 

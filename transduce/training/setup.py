@@ -14,23 +14,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from transduce.adapt.lora import ADAPTER, adapter_bytes, attach
 from transduce.adapt.start import put_weights
 from transduce.data.batches import Batches
 from transduce.data.corpus import Corpus, line_name
 from transduce.decoding.aligner import find_aligner
 from transduce.decoding.translator import Translator
-from transduce.engine.auto import make_steps
 from transduce.decoding.trust import TRUST
+from transduce.engine.auto import make_steps
 from transduce.errors import UserError
 from transduce.files import strict_json
 from transduce.files.atomic import write_file
 from transduce.files.lock import locked, sign
 from transduce.files.manifest import write_folder
 from transduce.files.reading import SMALL, read_bytes
-from transduce.files.run_folder import CONFIG, RunFolder
+from transduce.files.run_folder import CONFIG, MODEL, RunFolder
 from transduce.models.kinds import kind_of, new_model
 from transduce.models.load import load
-from transduce.models.weights import tensor_bytes
+from transduce.models.weights import read_weights, tensor_bytes
 from transduce.nn.device import prepare_device
 from transduce.report import SILENT, Report
 from transduce.settings import config_file
@@ -128,6 +129,7 @@ class Setup:
         model = new_model(self.settings.model, tokenizers.source.size, tokenizers.target.size)
         if checkpoint.latest(self.run)[0] is None:
             put_weights(model, self.settings)
+        attach(model, self.settings.training)
         if not self.processes.is_main:
             torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout
         settings = replace(self.settings, batch=batch)
@@ -202,6 +204,7 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
             report.warn(complaint)
         if is_main:
             _note_what_was_found(trainer, settings, report)
+            _write_adapter(run, settings, report)
         trainer.processes.gather(None)  # all end together
     return outcome
 
@@ -227,6 +230,17 @@ def _note_what_was_found(trainer: Trainer, settings: Settings, report: Report) -
     found = replace(settings, search=replace(settings.search, aligner=str(aligner))) if aligner else settings
     files = {CONFIG: config_file.write(found).encode()}
     write_folder(run.path, files if trust is None else {**files, TRUST: tensor_bytes(trust.tensors())})
+
+
+def _write_adapter(run: RunFolder, settings: Settings, report: Report) -> None:
+    """The adapters alone, for whoever has the model that the run began with; it is in every checkpoint."""
+    if settings.training.lora_rank is None:
+        return
+    after = read_weights(run.model)
+    held = read_weights(run.checkpoints()[-1] / MODEL)
+    write_folder(run.path, {ADAPTER: adapter_bytes({name: held[name] for name in after}, after)})
+    size = (run.path / ADAPTER).stat().st_size
+    report.say(f"the adapters alone: {run.path / ADAPTER}, {size / 1e6:.2f} MB of {run.model.stat().st_size / 1e6:.2f}")
 
 
 def _deadline(run: RunFolder, minutes: float | None) -> float | None:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.adapt.freeze import check_parts, stretches
 from transduce.data.batches import Batch
 from transduce.fast.flat import FlatWeights
 from transduce.fast.modules import make_fast
@@ -30,6 +29,7 @@ from transduce.training.gradients import Gradients, PlainGradients
 from transduce.training.memory import BatchGradients
 from transduce.training.overlap import GradientSum
 from transduce.training.schedule import learning_rate
+from transduce.training.shares import Shares
 from transduce.training.state import RunState
 
 
@@ -67,17 +67,9 @@ class Updater:
         self.average = MovingAverage(self.flat, settings.training.ema) if settings.training.ema else None
         self.model.activation_dtype = _activation_dtype(settings.training.precision, device)
         self.gradients = self._make_gradients(packed)
-        self.frozen = self._find_frozen()
+        self.shares = Shares(self.flat, settings)
         self.sum = GradientSum(self.model, self.flat, processes, overlap=isinstance(self.gradients, PlainGradients))
         self.batch_gradients = BatchGradients(self.gradients, settings.batch.split, device, report)
-
-    def _find_frozen(self) -> list[tuple[int, int]]:
-        """Where weights lie that do not learn."""
-        parts, places = self.settings.training.freeze, self.flat.places
-        if parts is None:
-            return []
-        check_parts([place.name for place in places], parts)
-        return stretches(((place.name, place.begin, place.end) for place in places), parts)
 
     def _make_gradients(self, packed: bool) -> Gradients:
         """As fast as this machine and these settings allow."""
@@ -94,8 +86,7 @@ class Updater:
         tokens = sum(batch.tokens for batch in batches)
         total = self.batch_gradients.add(batches, tokens, state.step + 1, self.sum)
         self.sum.finish(total)
-        for begin, end in self.frozen:
-            self.flat.gradient[begin:end].zero_()
+        self.shares.freeze(state.step)
         norm = self._clip()
         bad = is_bad(total, norm)
         state.step += 1
@@ -105,7 +96,8 @@ class Updater:
         state.rate_squares += rate**2
         for group in self.optimizer.param_groups:
             group.update(lr=rate, number=state.step, share=rate**2 / state.rate_squares)
-        optimizers.step(self.optimizer, bad)
+        with self.shares.slowed():
+            optimizers.step(self.optimizer, bad)
         if self.average is not None:
             self.average.update(state.step, bad)
         self.gradients.clear()

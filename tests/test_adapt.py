@@ -1,0 +1,204 @@
+"""Fine-tuning: adapters (LoRA), layers that begin to learn later, or more slowly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from conftest import Notes, bundled_pairs
+
+import transduce
+from transduce import cli
+from transduce.adapt.freeze import depth
+from transduce.adapt.lora import ADAPTER, attach, factored, put_adapter
+from transduce.errors import ModelError, SettingsError
+from transduce.fast.flat import FlatWeights
+from transduce.models import transformer
+from transduce.models.load import load
+from transduce.models.weights import read_shapes, weights_of
+from transduce.nn.low_rank import LowRank
+from transduce.settings.compose import compose
+from transduce.settings.sections import ModelSettings, TrainingSettings
+from transduce.training.shares import Shares
+from transduce.training.state import RunState
+from transduce.training.trial import usual_batch
+from transduce.training.updater import Updater
+
+PAIRS = bundled_pairs(200)
+IDS = [([5 + i, 6, 7], [8, 9 + i]) for i in range(20)]
+SMALL = {"layers": 2, "decoder_layers": 1, "d_model": 24, "d_ff": 40, "heads": 3, "dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("base") / "run"
+    transduce.train(run, PAIRS, preset="tiny", report=Notes(), model=SMALL, training={"steps": 3, "validate_every": 3})
+    return run
+
+
+def tuned(run: Path, base: Path, **training: object) -> transduce.model.Model:
+    given = {"start": str(base), "steps": 6, "validate_every": 2, **training}
+    return transduce.train(run, PAIRS, report=Notes(), training=given, optimizer={"rate": 0.01, "warmup": 1})
+
+
+def test_only_adapters_learn_and_are_in_the_weights_of_the_model(tmp_path: Path, base: Path) -> None:
+    tuned(tmp_path / "run", base, lora_rank=2, lora_parts="query,value,outer", lora_dropout=0.1)
+    before, after = weights_of(load(base).model), weights_of(load(tmp_path / "run").model)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    parts = ("query.weight", "value.weight", "outer.weight")
+    assert changed == {name for name in before if name.endswith(parts)}
+    newest = sorted((tmp_path / "run" / "training").glob("step-*"))[-1]
+    moments = read_shapes(newest / "optimizer.safetensors")
+    assert {name.split("/")[0].rpartition(".")[2] for name in moments} == {"A", "B"}  # that is the memory saved
+
+
+def test_adapters_apart_are_the_same_model(tmp_path: Path, base: Path) -> None:
+    """On the base: the same weights to 1e-6, the same texts; small; and on no other model."""
+    ours = tuned(tmp_path / "run", base, lora_rank=2)
+    adapter = tmp_path / "run" / ADAPTER
+    assert adapter.stat().st_size < (base / "model.safetensors").stat().st_size / 2
+    apart = transduce.load(base, adapter=adapter)
+    for name, weight in weights_of(ours.model).items():
+        assert torch.allclose(weights_of(apart.model)[name], weight, atol=1e-6), name
+    lines = [source for source, _ in PAIRS[:20]]
+    for engine in ("plain", "auto"):
+        one = ours.with_search(engine=engine, precision="float32").translate(lines)
+        two = apart.with_search(engine=engine, precision="float32").translate(lines)
+        assert [t.text for t in one] == [t.text for t in two]
+    with pytest.raises(ModelError, match="was made for another model"):
+        transduce.load(tmp_path / "run", adapter=adapter)
+
+
+def test_an_adapter_is_a_flag(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = tuned(tmp_path / "run", base, lora_rank=2)
+    (tmp_path / "text").write_text("das haus ist alt .\n", encoding="utf-8")
+    assert cli.main(["translate", str(base), str(tmp_path / "text"), "--adapter", str(tmp_path / "run" / ADAPTER)]) == 0
+    assert capsys.readouterr().out == ours.translate("das haus ist alt .").text + "\n"
+
+
+def test_damaged_adapters_are_refused(tmp_path: Path, base: Path) -> None:
+    """Every change of a byte is found, or makes no difference that is no number."""
+    tuned(tmp_path / "run", base, lora_rank=1)
+    whole, random = (tmp_path / "run" / ADAPTER).read_bytes(), Random(3)
+    path, told = tmp_path / "damaged.safetensors", ["one sentence"]
+    for _ in range(60):
+        content = bytearray(whole)
+        content[random.randrange(600)] = random.randrange(256)
+        path.write_bytes(content[: random.choice([len(content), len(content) // 2])])
+        model = load(base).model
+        try:
+            put_adapter(model, path)
+            assert all(weight.isfinite().all() for weight in model.parameters())
+        except ModelError as error:
+            told.append(str(error))
+    assert not any("\n" in sentence for sentence in told)
+    with pytest.raises(ModelError, match="is missing"):
+        put_adapter(load(base).model, tmp_path / "none")
+
+
+def test_a_run_with_adapters_resumes_to_the_bit(tmp_path: Path, base: Path) -> None:
+    for name, stops in (("straight", (6,)), ("halves", (3, 6))):
+        for steps in stops:
+            tuned(tmp_path / name, base, lora_rank=2, lora_dropout=0.2, steps=steps)
+    one, two = (sorted((tmp_path / name / "training").glob("step-*"))[-1] for name in ("straight", "halves"))
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        assert (one / file).read_bytes() == (two / file).read_bytes()
+
+
+def test_a_run_that_begins_with_a_model_resumes_to_the_bit(tmp_path: Path, base: Path) -> None:
+    for name, stops in (("straight", (6,)), ("halves", (3, 6))):
+        for steps in stops:
+            tuned(tmp_path / name, base, unfreeze_every=2, steps=steps)
+    one, two = (sorted((tmp_path / name / "training").glob("step-*"))[-1] for name in ("straight", "halves"))
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+
+
+def test_an_average_of_adapters_has_a_higher_rank_and_is_kept_whole() -> None:
+    torch.manual_seed(1)
+    before = {"w": torch.randn(20, 30), "b": torch.ones(3)}
+    steps = [torch.randn(20, 2) @ torch.randn(2, 30) for _ in range(3)]
+    after = {"w": before["w"] + sum(steps) / 3, "b": torch.ones(3)}
+    found = factored(before, after)
+    assert found["w.A"].shape == (6, 30)
+    assert set(found) == {"w.A", "w.B"}
+    assert torch.allclose(before["w"] + found["w.B"] @ found["w.A"], after["w"], atol=1e-5)
+    with pytest.raises(ModelError, match="is no matrix; this is no adapter"):
+        factored(before, {**after, "b": torch.zeros(3)})
+
+
+def test_an_adapter_adds_nothing_at_first_and_is_read_by_every_product() -> None:
+    torch.manual_seed(1)
+    model = transformer.build(ModelSettings(**SMALL), 50, 60)
+    before = weights_of(model)
+    attach(model, TrainingSettings(start="x", lora_rank=3, lora_alpha=6.0, lora_parts="query,key,value,output"))
+    assert all(torch.equal(weight, before[name]) for name, weight in weights_of(model).items())
+    adapted = [module for module in model.modules() if isinstance(module, LowRank)]
+    assert len(adapted) == 4 * (2 + 2)
+    x = torch.randn(5, 24)
+    torch.nn.init.normal_(adapted[0].B)
+    expected = torch.nn.functional.linear(x, adapted[0].weight + 2 * adapted[0].B @ adapted[0].A, adapted[0].bias)
+    assert torch.allclose(adapted[0](x), expected, atol=1e-6)
+    assert {place.name.rpartition(".")[2] for place in FlatWeights(model).places} == {"A", "B"}
+
+
+@pytest.mark.parametrize(
+    ("training", "complaint"),
+    [
+        ({"lora_rank": 2}, "needs a model to adapt: --from MODEL"),
+        ({"lora_rank": 2, "start": "x", "freeze": "encoder"}, "does not go with training.freeze"),
+        ({"lora_alpha": 2.0}, "need training.lora_rank"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(training: dict[str, object], complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        compose({"training": training})
+
+
+def test_parts_that_there_are_not_are_refused() -> None:
+    model = transformer.build(ModelSettings(**SMALL), 50, 60)
+    with pytest.raises(SettingsError, match="'quary' is none of query, key"):
+        attach(model, TrainingSettings(lora_rank=2, lora_parts="quary"))
+    with pytest.raises(SettingsError, match="needs model.kind=transformer, which has layers"):
+        compose({"model": {"kind": "rnn"}, "optimizer": {"layer_decay": 0.5}})
+    with pytest.raises(SettingsError, match="does not go with optimizer.name=schedule_free"):
+        compose({"optimizer": {"layer_decay": 0.5, "name": "schedule_free"}})
+
+
+# ---- layers one after the other
+
+
+def test_layers_begin_to_learn_from_the_end() -> None:
+    settings = compose({"model": SMALL, "training": {"unfreeze_every": 2}, "optimizer": {"schedule": "constant"}})
+    torch.manual_seed(1)
+    updater = Updater(transformer.build(settings.model, 50, 50), settings, "cpu")
+    state, batch = RunState(), usual_batch(IDS, 60)
+    seen = []
+    for _ in range(9):
+        before = weights_of(updater.model)
+        updater.update([batch], state)
+        moved = [name for name, weight in weights_of(updater.model).items() if not torch.equal(weight, before[name])]
+        seen.append(max(depth(name, 1, 2) for name in moved) if moved else None)
+    assert seen == [1, 1, 2, 2, 3, 3, 4, 4, 4]  # the projection is the embeddings, and these come last
+
+
+def test_first_layers_learn_more_slowly() -> None:
+    """Each takes its share of the same update."""
+    moved = {}
+    for decay in (1.0, 0.5):
+        layers = {"model": SMALL, "optimizer": {"layer_decay": decay, "schedule": "constant", "warmup": 1}}
+        settings = compose(layers)
+        torch.manual_seed(1)
+        updater = Updater(transformer.build(settings.model, 50, 50), settings, "cpu")
+        before = weights_of(updater.model)
+        updater.update([usual_batch(IDS, 60)], RunState())
+        moved[decay] = {name: weight - before[name] for name, weight in weights_of(updater.model).items()}
+    for name, change in moved[1.0].items():
+        share = 0.5 ** depth(name, 1, 2)
+        assert torch.allclose(moved[0.5][name], share * change, atol=1e-7), name
+
+
+def test_neighbours_that_learn_alike_are_one_stretch() -> None:
+    model = transformer.build(ModelSettings(**SMALL), 50, 60)
+    assert len(Shares(FlatWeights(model), compose({"model": SMALL})).stretches) == 1

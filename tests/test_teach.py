@@ -1,0 +1,130 @@
+"""What models make for other models: back-translation, distillation, and two of them on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Notes, bundled_pairs
+
+import transduce
+from transduce import cli
+from transduce.commands.backtranslate import TAG, backtranslate
+from transduce.commands.compare import compare
+from transduce.commands.distill import distill
+from transduce.decoding.translator import Translator
+from transduce.errors import SettingsError
+from transduce.inspect.compare_page import Difference, compare_page
+from transduce.report import Table
+
+PAIRS = bundled_pairs(60)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[str, str]:
+    """Source and target files, with an empty line among them."""
+    paths = tmp_path / "a.de", tmp_path / "a.en"
+    for path, side in zip(paths, (0, 1), strict=True):
+        path.write_text("".join(f"{pair[side]}\n" for pair in [*PAIRS[:30], ("", ""), *PAIRS[30:]]), encoding="utf-8")
+    return str(paths[0]), str(paths[1])
+
+
+def test_text_is_translated_back_line_by_line(tmp_path: Path, model_folder: Path, texts: tuple[str, str]) -> None:
+    """Tagged; the same for the same seed; an empty line stays one."""
+    for name, seed in (("one", 1), ("same", 1), ("other", 2)):
+        backtranslate(model_folder, texts[0], output=tmp_path / name, seed=seed)
+    one, same, other = ((tmp_path / name).read_text(encoding="utf-8") for name in ("one", "same", "other"))
+    lines = one.split("\n")[:-1]
+    assert len(lines) == 61
+    assert lines[30] == ""
+    assert all(line.startswith(f"{TAG} ") for line in lines if line)
+    assert one == same != other
+
+
+def test_back_translation_goes_on_after_a_kill(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes, and what was done is not done again."""
+    many = tmp_path / "many"
+    many.write_text(Path(texts[0]).read_text(encoding="utf-8") * 140, encoding="utf-8")  # more than two chunks
+    backtranslate(model_folder, str(many), output=tmp_path / "whole", beam=1)
+    stream = Translator.stream
+
+    def killed(self: Translator, *given: Any, **named: Any) -> Iterator[Any]:
+        for number, t in enumerate(stream(self, *given, **named)):
+            if number == 5000:
+                raise KeyboardInterrupt
+            yield t
+
+    with monkeypatch.context() as m:
+        m.setattr(Translator, "stream", killed)
+        with pytest.raises(KeyboardInterrupt):
+            backtranslate(model_folder, str(many), output=tmp_path / "again", beam=1)
+    notes = Notes()
+    backtranslate(model_folder, str(many), output=tmp_path / "again", beam=1, resume=True, report=notes)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert any("going on after 4,096 lines" in line for line in notes.said)
+
+
+def test_a_student_learns_from_its_teacher(tmp_path: Path, model_folder: Path, texts: tuple[str, str]) -> None:
+    notes = Notes()
+    flags = {"training": {"steps": 3, "validate_every": 3}, "model": {"d_model": 16, "heads": 2}}
+    table = distill(
+        model_folder, tmp_path / "student", source=texts[0], target=texts[1], valid_source=texts[0],
+        valid_target=texts[1], beam=1, settings=flags, report=notes,
+    )  # fmt: skip
+    written = (tmp_path / "student.teacher").read_text(encoding="utf-8").split("\n")[:-1]
+    teacher = transduce.load(model_folder, "cpu", beam=1)
+    assert written[:5] == [t.text for t in teacher.translate([source for source, _ in PAIRS[:5]])]
+    assert written[30] == ""
+    student = transduce.load(tmp_path / "student", "cpu")
+    assert student.settings.model.decoder_layers == 1
+    assert student.settings.model.d_model == 16
+    assert table is not None
+    assert [row[0] for row in table.rows] == [str(model_folder), str(tmp_path / "student")]
+    assert any("120 of 122 pairs kept" in line for line in notes.said)  # both targets, without empty lines
+    before = (tmp_path / "student.teacher").stat().st_mtime_ns
+    distill(model_folder, tmp_path / "student", source=texts[0], target=texts[1], report=notes)
+    assert (tmp_path / "student.teacher").stat().st_mtime_ns == before
+
+
+def test_pairs_in_one_file_are_refused(tmp_path: Path, model_folder: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--source a.tsv: give source and target as files of their own"):
+        distill(model_folder, tmp_path / "x", source="a.tsv")
+
+
+# ---- two models on one page
+
+
+def test_two_models_on_one_page(tmp_path: Path, model_folder: Path, texts: tuple[str, str]) -> None:
+    other = tmp_path / "other"
+    transduce.train(other, PAIRS, preset="tiny", report=Notes(), training={"steps": 2}, model={"d_model": 16})
+    page = tmp_path / "page.html"
+    table = compare(model_folder, other, source=texts[0], reference=texts[1], output=page, samples=20, lines=6, maps=2)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<article>") == 6
+    assert text.count("<iframe") == 4
+    assert "script-src 'sha256-" in text
+    assert "http" not in text.replace("http-equiv", "").split("<iframe")[0]
+    assert [row[0] for row in table.rows][:3] == ["BLEU", "chrF", "TER"]
+    with pytest.raises(SettingsError, match="must end in .html"):
+        compare(model_folder, other, source=texts[0], reference=texts[1], output=tmp_path / "page.png")
+
+
+def test_the_page_of_a_model_with_itself_says_so(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", str(model_folder), str(model_folder), "--source", texts[0], "--reference", texts[1]]
+    assert cli.main([*words, "-o", str(tmp_path / "p.html"), "--samples", "20"]) == 0
+    assert "have the same BLEU" in capsys.readouterr().out
+    assert "61 of 61 translations are the same" in (tmp_path / "p.html").read_text(encoding="utf-8")
+
+
+def test_text_cannot_become_markup() -> None:
+    evil = "<script>alert(1)</script>"
+    one = Difference(1, evil, evil, (evil, f"{evil} more"), (1.0, 2.0))
+    page = compare_page((evil, "b"), Table([evil], [[evil]], [evil]), evil, [one])
+    assert "<script>" not in page
+    assert "<mark>more</mark>" in page

@@ -1,0 +1,71 @@
+"""transduce backtranslate: text of the target language alone, made into pairs by a model of the other direction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from transduce.commands import Hidden
+from transduce.commands.lines import check_files, write_translations
+from transduce.report import SILENT
+
+if TYPE_CHECKING:
+    from transduce.decoding.results import Translation
+
+TAG = "↩"  # before every sentence that a model has made, so that the next one can tell (Caswell et al., 2019)
+
+
+def backtranslate(
+    model: Path,
+    text: str,
+    *,
+    output: Annotated[Path, Parameter(alias="-o")],
+    beam: int | None = None,
+    tag: str = TAG,
+    resume: bool = False,
+    force: bool = False,
+    seed: int = 1,
+    device: str = "auto",
+    report: Hidden = SILENT,
+) -> None:
+    """Translate text of the target language back, as sources for training: as many lines out as in, in order.
+
+    Example: transduce backtranslate runs/en-zh mono.en -o mono.zh
+
+    Then: transduce train runs/zh-en --source a.zh --target a.en --source mono.zh --target mono.en
+
+    Parameters
+    ----------
+    model
+        Model folder of the other direction: from the language of the text into that of the sources.
+    text
+        Sentences of the target language, one a line (.gz also).
+    output
+        File of sources to write; a line that cannot be translated is empty there, and training leaves its pair out.
+    beam
+        Take the best of a beam; without it sentences are drawn at random, which is more varied.
+    tag
+        What every source begins with, so that the model can tell made sentences from real ones; "" for nothing.
+    resume
+        Go on where an interrupted run with the same --output stopped.
+    force
+        Replace the output if it is there already.
+    seed
+        Of the draws.
+    device
+        auto, cpu, cuda or mps.
+    """
+    from transduce.model import Model
+
+    check_files([text], output, force or resume)
+    search: dict[str, Any] = {"method": "sample", "seed": seed} if beam is None else {"beam": beam}
+    translator = Model.load(model, device, **search)
+
+    def source(t: Translation) -> str:
+        usable = t.text if t.status not in ("failed", "length") else ""
+        return f"{tag} {usable}".strip() if usable else ""
+
+    write_translations(translator, model, text, output, source, report, resume)
+    report.say(f"train with: --source {output} --target {text}, beside your own pairs")

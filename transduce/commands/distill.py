@@ -1,0 +1,132 @@
+"""transduce distill: a small model that learns from what a large one writes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.commands import Flags, Hidden
+from transduce.commands.lines import check_files, write_translations
+from transduce.errors import SettingsError
+from transduce.report import SILENT, Report, Table
+from transduce.settings.sections import Overrides
+
+if TYPE_CHECKING:
+    from transduce.model import Model
+
+TIMED = 500  # sentences that teacher and student are timed on
+BOTH_SIDES = (".tsv", ".jsonl", ".tmx", ".parquet")
+
+
+def distill(
+    teacher: Path,
+    run: Path,
+    *,
+    source: str,
+    target: str | None = None,
+    valid_source: str | None = None,
+    valid_target: str | None = None,
+    beam: int | None = None,
+    output: Path | None = None,
+    minutes: float | None = None,
+    device: str | None = None,
+    settings: Flags = None,
+    report: Hidden = SILENT,
+) -> Table | None:
+    """Train a fast student on the translations of a teacher (sequence-level distillation, Kim and Rush, 2016).
+
+    Example: transduce distill runs/big runs/fast --source train.de --target train.en --minutes 15
+
+    The student has the teacher's width and encoder, and a decoder of one layer, which is where translating spends its
+    time; any setting is stronger, such as --model.layers 6. The teacher's translations are a file that is kept, so an
+    interrupted command goes on where it was.
+
+    Parameters
+    ----------
+    teacher
+        Model folder.
+    run
+        Folder of the student; made if it is new, continued if it exists.
+    source
+        Text that the teacher translates, one sentence a line (.gz also): its own training text, or any other.
+    target
+        The real translation, if there is one; the student then learns from both.
+    valid_source
+        Validation text; without it, some pairs are set aside. With it, teacher and student are compared at the end.
+    valid_target
+        Its translation.
+    beam
+        Of the teacher; its own setting if not given.
+    output
+        File of the teacher's translations; RUN.teacher if not given.
+    minutes
+        Time of the student's training.
+    device
+        auto, cpu, cuda or mps.
+    """
+    from transduce.commands.train import train
+    from transduce.files.run_folder import RunFolder
+    from transduce.model import Model
+
+    for flag, file in (("--source", source), ("--target", target), ("--valid-source", valid_source)):
+        if file is not None and Path(file).suffix in BOTH_SIDES:
+            raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
+    written = output or run.with_name(f"{run.name}.teacher")
+    if not written.exists():
+        check_files([file for file in (source, target) if file], written)
+        model = Model.load(teacher, device or "auto", beam=beam)
+        write_translations(model, teacher, source, written, lambda t: t.text, report, resume=True)
+    texts = ([source], [str(written)]) if target is None else ([source, source], [str(written), target])
+    valid = [None if file is None else [file] for file in (valid_source, valid_target)]
+    train(
+        run,
+        source=texts[0],
+        target=texts[1],
+        valid_source=valid[0],
+        valid_target=valid[1],
+        device=device,
+        minutes=minutes,
+        settings=settings if RunFolder(run).has_started else _shape_of_student(teacher, settings),
+        report=report,
+    )
+    if valid_source is None or valid_target is None:
+        return None
+    return _compared([teacher, run], valid_source, valid_target, device or "auto", report)
+
+
+def _shape_of_student(teacher: Path, given: Overrides | None) -> Overrides:
+    """The teacher's width and encoder with one layer of decoder, where nobody says otherwise."""
+    from transduce.files.run_folder import CONFIG
+    from transduce.settings import config_file
+
+    m = config_file.read_whole(teacher / CONFIG).model
+    shape = {"layers": m.layers, "decoder_layers": 1, "d_model": m.d_model, "d_ff": m.d_ff, "heads": m.heads}
+    sections = {section: dict(keys) for section, keys in (given or {}).items()}
+    return {**sections, "model": {**shape, **sections.get("model", {})}}
+
+
+def _compared(folders: list[Path], source: str, reference: str, device: str, report: Report) -> Table:
+    """Score and speed of models on the same text."""
+    from transduce.data.lines import read_lines
+    from transduce.evaluate import bleu
+    from transduce.model import Model
+
+    lines, references = list(read_lines(source)), list(read_lines(reference))
+    rows = []
+    for folder in folders:
+        model = Model.load(folder, device, split=False)
+        with report.progress(f"translate with {folder}", total=len(lines)) as bar:
+            texts = [t.text for t in model.stream(lines, progress=bar)]
+        weights = sum(weight.numel() for weight in model.model.parameters())
+        score = bleu(texts, references, model.settings.training.bleu_tokenizer)
+        rows.append([str(folder), f"{score:.1f}", f"{_speed(model, lines):,.0f}", f"{weights:,}"])
+    return Table(["", "BLEU", "sentences/s", "weights"], rows, [f"{len(lines):,} lines of {source}"])
+
+
+def _speed(model: Model, lines: list[str]) -> float:
+    some = lines[:TIMED]
+    model.translate(some[:8])  # compiles, on a GPU
+    begin = time.perf_counter()
+    model.translate(some)
+    return len(some) / (time.perf_counter() - begin)
