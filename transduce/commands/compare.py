@@ -35,7 +35,7 @@ def compare(
 
     Example: transduce compare runs/new runs/old --source test.de --reference test.en -o compare.html
 
-    The page opens in any browser, without network. It has the sentences that one model translates best compared with the
+    The page opens in any browser, without network. It has the sentences that one model translates much better than the
     other, and for some of them the attention of both, side by side.
 
     Parameters
@@ -104,9 +104,8 @@ def _differences(models: list[Model], pairs: list, texts: list[list[str]], lines
     chosen = list(dict.fromkeys([*chosen, *better, *worse]))[:lines]
     found = []
     for place, i in enumerate(chosen):
-        traces = (
-            tuple(one.trace(pairs[i].source) for one in models) if place < maps and pairs[i].source.strip() else None
-        )
+        wanted = place < maps and pairs[i].source.strip()
+        traces = tuple(one.trace(pairs[i].source) for one in models) if wanted else None
         both = (texts[0][i], texts[1][i]), (scores[0][i], scores[1][i])
         found.append(Difference(i + 1, pairs[i].source, references[i], *both, traces))  # type: ignore[arg-type]
     return found

@@ -1,5 +1,5 @@
-"""Two models on the same text, on one page that loads nothing: their scores, where they differ most, and how they looked
-at those sentences.
+"""Two models on the same text, on one page that loads nothing: their scores, where they differ most, and how they
+looked at those sentences.
 
 All text is escaped; the only scripts are those of the attention pages, each in its frame, allowed by their hash.
 """
@@ -100,9 +100,10 @@ def _frames(names: tuple[str, str], one: Difference) -> str:
     """The attention pages of both, opened when somebody wants to see them."""
     if one.traces is None:
         return ""
+    pages = (html.escape(render(trace), quote=True) for trace in one.traces)
     frames = "".join(
-        f'<iframe loading="lazy" title="{html.escape(name)}" srcdoc="{html.escape(render(trace), quote=True)}"></iframe>'
-        for name, trace in zip(names, one.traces, strict=True)
+        f'<iframe loading="lazy" title="{html.escape(name)}" srcdoc="{page}"></iframe>'
+        for name, page in zip(names, pages, strict=True)
     )
     return f'<details><summary>how they looked at it</summary><div class="pair">{frames}</div></details>'
 
