@@ -32,7 +32,7 @@ FLOORS = [
 # The front door gives what cli needs of it: the version.
 DOOR = {("cli", "__init__")}
 ONE_DOOR = {
-    "sentencepiece": ["text/subwords.py"],
+    "sentencepiece": ["text/subwords.py", "formats/onnx_runner.py"],  # the second is a program for others
     "safetensors": ["models/weights.py"],
     "sacrebleu": ["evaluate.py"],
     "matplotlib": ["inspect/plots.py"],
@@ -43,6 +43,8 @@ ONE_DOOR = {
     "sentencex": ["text/sentences.py"],
     "ctranslate2": ["formats/ctranslate2_out.py"],
     "huggingface_hub": ["formats/hub.py"],
+    "onnx": ["formats/onnx_out.py"],
+    "onnxruntime": ["formats/onnx_out.py", "formats/onnx_runner.py"],
     "transformers": ["formats/hugging_face_out.py"],
     "charset_normalizer": ["data/encoding.py"],
     "pyarrow": ["data/parquet.py"],
@@ -129,7 +131,7 @@ def test_a_library_has_one_door(library: str) -> None:
         for path in PACKAGE.rglob("*.py")
         if any(module.split(".")[0] == library for module in imports(path))
     ]
-    assert doors == ONE_DOOR[library]
+    assert sorted(doors) == sorted(ONE_DOOR[library])
 
 
 def test_triton_stays_in_its_room() -> None:
@@ -142,7 +144,7 @@ def test_triton_stays_in_its_room() -> None:
 
 def test_only_the_command_line_prints_and_exits() -> None:
     for path in PACKAGE.rglob("*.py"):
-        if path.name == "cli.py":
+        if path.name in ("cli.py", "onnx_runner.py"):  # the second is written into a folder, and run there
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):

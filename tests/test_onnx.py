@@ -1,0 +1,102 @@
+"""ONNX: the same numbers in another runtime, and a program that needs nothing of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import Notes, bundled_pairs
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.data.layout import lay_out
+from transduce.errors import ModelError, SettingsError
+from transduce.formats import onnx_out
+from transduce.models import transformer
+from transduce.settings.sections import ModelSettings
+from transduce.text.special import BEGIN
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is run by onnxruntime")
+PAIRS = bundled_pairs(100)
+SIZES = {"layers": 2, "decoder_layers": 1, "d_model": 24, "d_ff": 40, "heads": 3, "max_positions": 60}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("onnx") / "run"
+    training = {"steps": 60, "validate_every": 60}
+    shape = {"model": {**SIZES, "dropout": 0.0}, "data": {"max_tokens": 60}}
+    transduce.train(run, PAIRS, preset="tiny", report=Notes(), training=training, **shape)
+    return run
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "before", "activation": "relu", "positions": "sinusoid"},
+        {"norm": "after", "activation": "gelu", "positions": "learned", "output_bias": True, "embedding_norm": True},
+        {"norm": "after", "activation": "swish", "positions": "halves", "scale": "projection", "tie_output": False},
+        {"norm": "before", "score": "dot", "d_k": 5, "d_v": 7, "attention_bias": False, "scale": "none"},
+    ],
+)
+def test_the_same_logits(changes: dict[str, Any]) -> None:
+    """Two sentences of different length in one batch, step by step, to 1e-4."""
+    torch.manual_seed(1)
+    model = transformer.build(ModelSettings(**{**SIZES, "tie_source": False, **changes}), 50, 60).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.2)
+    graphs = onnx_out.files(model)
+    encoder, decoder = (onnxruntime.InferenceSession(graphs[f"{name}.onnx"]) for name in ("encoder", "decoder"))
+    source = lay_out([[[5, 6, 7, 3]], [[9, 8, 12, 20, 33, 3]]])
+    target = lay_out([[[BEGIN, 5, 9, 30]], [[BEGIN, 14, 4, 8]]])
+    seen = (source.segments != 0).numpy()
+    memory = encoder.run(None, {"tokens": source.tokens.numpy(), "seen": seen})
+    fed = dict(zip([output.name for output in encoder.get_outputs()], memory, strict=True))
+    shapes = {i.name: i.shape for i in decoder.get_inputs() if i.name.startswith("past_")}
+    past = {name: np.zeros((2, shape[1], 0, shape[3]), np.float32) for name, shape in shapes.items()}
+    names = [output.name for output in decoder.get_outputs()]
+    with torch.no_grad():
+        expected = model(source, target).numpy()
+    for step in range(4):
+        tokens = target.tokens[:, step : step + 1].numpy()
+        found = decoder.run(None, {**fed, **past, "tokens": tokens, "seen": seen, "position": np.array([step])})
+        assert np.allclose(found[0], expected[:, step], atol=1e-4)
+        past = {f"past_{name}": value for name, value in zip(names[1:], found[1:], strict=True)}
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_its_program_translates_alike_and_needs_no_torch(trained: Path, tmp_path: Path, beam: int) -> None:
+    convert(trained, tmp_path / "out", to="onnx", check=True)
+    lines = [source for source, _ in PAIRS[:12]]
+    program = [sys.executable, str(tmp_path / "out" / "translate.py"), "--beam", str(beam)]
+    done = subprocess.run(program, input="\n".join([*lines, ""]), capture_output=True, text=True, check=True)
+    ours = transduce.load(trained, "cpu", beam=beam, stop="usual", split=False).translate(lines)
+    assert done.stdout.split("\n")[:-1] == [t.text for t in ours]
+    code = "import sys, runpy; sys.argv = ['x', '-h']\ntry: runpy.run_path(sys.argv[0])\nexcept SystemExit: pass\n"
+    code = code.replace("sys.argv[0]", repr(str(tmp_path / "out" / "translate.py")))
+    code += "print('torch' in sys.modules, 'transduce' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip().endswith("False False")
+
+
+def test_whole_numbers_are_smaller(trained: Path, tmp_path: Path) -> None:
+    for name, quantization in (("out", None), ("small", "int8")):
+        convert(trained, tmp_path / name, to="onnx", quantization=quantization)  # type: ignore[arg-type]
+    sizes = [(tmp_path / name / "encoder.onnx").stat().st_size for name in ("out", "small")]
+    assert sizes[1] < sizes[0]
+    with pytest.raises(SettingsError, match="onnx has int8"):
+        convert(trained, tmp_path / "other", to="onnx", quantization="int16")
+
+
+def test_what_it_cannot_express_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "rnn"
+    transduce.train(run, PAIRS, preset="rnn", report=Notes(), training={"steps": 1}, model={"d_model": 16})
+    with pytest.raises(ModelError, match="only Transformers are written"):
+        convert(run, tmp_path / "out", to="onnx")
+    additive = transformer.build(ModelSettings(**{**SIZES, "score": "additive"}), 50, 50)
+    assert onnx_out.why_not(additive) == "only the dot scores are written"

@@ -1,0 +1,168 @@
+"""A model of ours for other systems: written in their format, and compared with the original on some sentences."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.errors import ModelError, SettingsError
+from transduce.report import Report, Table
+
+if TYPE_CHECKING:
+    from transduce.model import Model
+    from transduce.text.languages import Languages
+
+SENTENCES = 200  # that both sides translate, to be compared
+README = "A translation model, trained and packaged with transduce.\n"
+Sent = tuple[Table | None, float | None]  # a table for people, and the share of equal translations
+
+
+def send(model: Model, to: str, place: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
+    """Write a model and compare it."""
+    if to == "huggingface":
+        return to_hugging_face(model, place, lines, report)
+    if to == "onnx":
+        return to_onnx(model, place, quantization, lines)
+    return to_ctranslate2(model, place, quantization, lines)
+
+
+def to_hugging_face(model: Model, destination: Path, lines: list[str], report: Report) -> Sent:
+    import importlib.util
+
+    from transduce.files.atomic import write_files
+    from transduce.formats import hugging_face_out
+    from transduce.models.load import Loaded
+
+    files = hugging_face_out.files(Loaded(model.model, model.tokenizers, model.settings))
+    destination.mkdir()
+    write_files({destination / name: content for name, content in files.items()})
+    if importlib.util.find_spec("transformers") is None:
+        report.warn("it is not compared with the original, which needs: pip install transformers")
+        return None, None
+    theirs = hugging_face_out.translations(destination, lines, model.lengths.positions)
+    return _compared(model, destination, lines, theirs)
+
+
+def to_ctranslate2(model: Model, destination: Path, quantization: str | None, lines: list[str]) -> tuple[Table, float]:
+    from transduce.files.atomic import write_files
+    from transduce.formats import ctranslate2_out
+    from transduce.models.transformer import Transformer
+
+    assert isinstance(model.model, Transformer)
+    destination.mkdir()
+    names, other = (side.pieces(range(side.size)) for side in (model.tokenizers.source, model.tokenizers.target))
+    ctranslate2_out.convert(model.model, destination, (names, other), quantization)
+    sides = [*model.tokenizers.files().values()]
+    write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
+    theirs = ctranslate2_out.translations(destination, model.tokenizers, lines, model.lengths.positions)
+    return _compared(model, destination, lines, theirs)
+
+
+def to_argos(
+    model: Model, destination: Path, quantization: str | None, lines: list[str], languages: Languages
+) -> Sent:
+    """What CTranslate2 gets, in one file."""
+    from transduce.files.atomic import write_files
+    from transduce.formats import argos
+
+    source, target = languages
+    if source is None or target is None:
+        raise SettingsError("--to argos needs --source-language and --target-language, such as de and en")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / destination.name
+        table, share = to_ctranslate2(model, folder, quantization, lines)
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    pieces = files.pop("source.spm")
+    files.pop("target.spm")
+    write_files({destination: argos.package(files, pieces, (source, target), README)})
+    return table, share
+
+
+def to_onnx(model: Model, destination: Path, quantization: str | None, lines: list[str]) -> tuple[Table, float]:
+    """Two graphs, the vocabularies, what a search needs to know, and a program that is all of it."""
+    import inspect
+
+    from transduce.files import strict_json
+    from transduce.files.atomic import write_files
+    from transduce.formats import onnx_out
+    from transduce.models.transformer import Transformer
+
+    assert isinstance(model.model, Transformer)
+    graphs = onnx_out.files(model.model)
+    graphs = graphs if quantization is None else onnx_out.in_whole_numbers(graphs)
+    from transduce.formats import onnx_runner
+
+    sides, s = [*model.tokenizers.files().values()], model.settings.search
+    facts: dict[str, object] = {"positions": model.lengths.positions, "extra": s.extra, "penalty": s.penalty}
+    facts |= {"length_penalty": s.length_penalty, "source_end": model.settings.model.source_end}
+    texts = {"model.json": strict_json.dumps(facts, indent=1), "translate.py": inspect.getsource(onnx_runner)}
+    destination.mkdir()
+    files = {**graphs, "source.model": sides[0], "target.model": sides[-1]}
+    files |= {name: text.encode() for name, text in texts.items()}
+    write_files({destination / name: content for name, content in files.items()})
+    runner = onnx_runner.Translator(destination)
+    begin = time.perf_counter()
+    texts_there = [runner.translate(line) for line in lines]
+    return _compared(model, destination, lines, (texts_there, time.perf_counter() - begin))
+
+
+def load_as(source: Path, to: str, report: Report) -> Model:
+    """The model as the other system will have it: it does nothing to text before that is cut into tokens."""
+    from transduce.formats import ctranslate2_out, hugging_face_out, onnx_out
+    from transduce.model import Model
+    from transduce.models.load import load
+    from transduce.text.languages import languages_of
+    from transduce.text.tokenizers import Tokenizers
+
+    model, tokenizers, settings = load(source)
+    if to == "huggingface":
+        reason = hugging_face_out.why_not(settings)
+    else:
+        reason = (onnx_out if to == "onnx" else ctranslate2_out).why_not(model)
+    if settings.text.tokenizer not in ("bpe", "unigram"):
+        reason = reason or "it cuts text with SentencePiece"
+    if reason:
+        raise ModelError(f"{source} cannot become a model of {to}: {reason}")
+    if settings.text.source_language or languages_of(tokenizers.source):
+        raise ModelError(f"{source} knows many languages by their marks, which cannot go out to {to}")
+    if settings.text.case == "marks":
+        raise ModelError(f"{source} marks case (text.case=marks), which {to} cannot do; train with --text.case typed")
+    if settings.text.protect is not None:
+        report.warn(f"what passes through here (text.protect={settings.text.protect}) is ordinary text for {to}")
+    plain = replace(settings.text, protect=None, protect_pattern=None)
+    extra = settings.search.extra if to == "onnx" else settings.model.max_positions  # whose program has the same limit
+    search = replace(settings.search, beam=1, split=False, extra=extra)
+    settings = replace(settings, text=plain, search=search)
+    return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
+
+
+def sentences_for(model: Model, text: str | None) -> list[str]:
+    """Some to compare with, none of them too long for the model."""
+    from transduce.bundled.corpus import bundled
+    from transduce.data.lines import read_lines
+    from transduce.text.normalise import normalise
+
+    lines = read_lines(text) if text else (pair.source for pair in bundled().test)
+    found = [line for line in map(normalise, islice(lines, SENTENCES)) if line]
+    sizes = map(len, model.tokenizers.source.encode(found))
+    fitting = [line for line, size in zip(found, sizes, strict=True) if size <= model.lengths.longest]
+    if not fitting:
+        raise SettingsError(f"--text {text} has no sentence to compare with that the model can read")
+    return fitting
+
+
+def _compared(model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float]) -> tuple[Table, float]:
+    """Greedy translations by both, one line after the other."""
+    begin = time.perf_counter()
+    ours = [t.text for t in model.translate(lines)]
+    seconds = time.perf_counter() - begin
+    texts, their_seconds = theirs
+    share = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    row = [f"{share:.1%}", f"{size / 1e6:.1f} MB", f"{len(lines) / their_seconds:,.0f}", f"{len(lines) / seconds:,.0f}"]
+    heads = ["", "equal greedy translations", "size", "sentences/s there", "sentences/s here"]
+    return Table(heads, [[folder.name.removesuffix(".part"), *row]], [f"{len(lines):,} sentences"]), share

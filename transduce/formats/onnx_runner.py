@@ -1,0 +1,112 @@
+"""Translate with a model that transduce has sent out as ONNX: numpy, onnxruntime and sentencepiece are all it needs.
+
+    python translate.py FOLDER < text.de > text.en        [--beam 4]
+
+This file lies in the folder as translate.py, and stands alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import sentencepiece
+
+PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
+INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff]")
+
+
+class Hypothesis(NamedTuple):
+    tokens: list[int]
+    score: float  # log-probability over the length penalty
+
+
+class Translator:
+    """The two graphs of a folder, and the vocabulary of each side."""
+
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        self.facts: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        self.encoder, self.decoder = (
+            onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
+            for name in ("encoder", "decoder")
+        )
+        self.source, self.target = (
+            sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
+            for side in ("source", "target")
+        )
+        self.past = {i.name: i.shape for i in self.decoder.get_inputs() if i.name.startswith("past_")}
+        self.names = [output.name for output in self.decoder.get_outputs()]
+
+    def translate(self, text: str, beam: int = 1) -> str:
+        """The translation of one sentence."""
+        positions = self.facts["positions"]
+        ids = self.source.encode(normalised(text))[: positions - 1]
+        if not ids:
+            return ""
+        most = min(len(ids) + self.facts["extra"] + 1, positions)
+        tokens = self.search([*ids, END] if self.facts["source_end"] else ids, beam, most)
+        return " ".join(self.target.decode([i for i in tokens if i > END]).split())
+
+    def search(self, source: list[int], beam: int, most: int) -> list[int]:
+        """The best of a beam; a beam of one is greedy."""
+        rows = np.array([source], np.int64)
+        seen = np.ones_like(rows, bool)
+        names = [output.name for output in self.encoder.get_outputs()]
+        memory = dict(zip(names, self.encoder.run(None, {"tokens": rows, "seen": seen}), strict=True))
+        past = {name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in self.past.items()}
+        tokens, scores = np.array([[BEGIN]]), np.zeros(1)
+        written: list[list[int]] = [[]]
+        done: list[Hypothesis] = []
+        for position in range(most):
+            count = len(tokens)
+            fed = {name: np.repeat(value, count, 0) for name, value in memory.items()} | past
+            fed |= {"tokens": tokens, "position": np.array([position]), "seen": np.repeat(seen, count, 0)}
+            logits, *new = self.decoder.run(None, fed)
+            log_p = logits - logits.max(-1, keepdims=True)
+            log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
+            log_p[:, [PAD, UNKNOWN, BEGIN]] = -np.inf
+            total = scores[:, None] + log_p
+            best = np.argsort(-total, axis=None, kind="stable")[: 2 * beam]
+            parents, chosen = np.unravel_index(best, total.shape)
+            ends = [(p, float(total[p, c])) for p, c in zip(parents[:beam], chosen[:beam], strict=False) if c == END]
+            done += [Hypothesis(written[p], value / self.penalty(position + 1)) for p, value in ends]
+            going_on = [(p, c) for p, c in zip(parents, chosen, strict=True) if c != END][:beam]
+            if len(done) >= beam or (beam == 1 and ends):
+                break
+            rows_kept = np.array([p for p, _ in going_on])
+            written = [[*written[p], int(c)] for p, c in going_on]
+            scores = np.array([total[p, c] for p, c in going_on])
+            tokens = np.array([[c] for _, c in going_on], np.int64)
+            past = {f"past_{name}": value[rows_kept] for name, value in zip(self.names[1:], new, strict=True)}
+        open_ones = [Hypothesis(w, s / self.penalty(len(w))) for w, s in zip(written, scores, strict=True)]
+        return max(done or open_ones, key=lambda hypothesis: hypothesis.score).tokens
+
+    def penalty(self, length: int) -> float:
+        alpha = self.facts["length_penalty"]
+        return float(length**alpha if self.facts["penalty"] == "plain" else ((5 + length) / 6) ** alpha)
+
+
+def normalised(text: str) -> str:
+    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent)
+    words.add_argument("--beam", type=int, default=1)
+    given = words.parse_args()
+    translator = Translator(given.folder)
+    for line in sys.stdin:
+        print(translator.translate(line, given.beam), flush=True)
+
+
+if __name__ == "__main__":
+    main()
