@@ -13,6 +13,7 @@ import transduce
 from transduce import cli
 from transduce.adapt.freeze import depth
 from transduce.adapt.lora import ADAPTER, attach, factored, put_adapter
+from transduce.adapt.vocabulary import Rows
 from transduce.errors import ModelError, SettingsError
 from transduce.fast.flat import FlatWeights
 from transduce.models import transformer
@@ -202,3 +203,45 @@ def test_first_layers_learn_more_slowly() -> None:
 def test_neighbours_that_learn_alike_are_one_stretch() -> None:
     model = transformer.build(ModelSettings(**SMALL), 50, 60)
     assert len(Shares(FlatWeights(model), compose({"model": SMALL})).stretches) == 1
+
+
+# ---- a new vocabulary
+
+
+def test_tokens_are_carried_over_to_a_new_vocabulary(tmp_path: Path, base: Path) -> None:
+    """Those that both have keep their rows; the layers are those of the model; other tokens come from their parts."""
+    notes = Notes()
+    other = [(f"{source} heute", target) for source, target in bundled_pairs(200, seed=5)]
+    settings = {"start": str(base), "new_vocabulary": True, "steps": 1, "validate_every": 1}
+    text = {"vocabulary": 300, "joint": False, "target_vocabulary": 250, "protect": None, "case": "typed"}
+    transduce.train(
+        tmp_path / "run", other, report=notes, training=settings, text=text, model={"tie_source": False},
+        optimizer={"rate": 1e-9},
+    )  # fmt: skip
+    assert any("tokens carried over" in line for line in notes.said)
+    (old, old_text, _), (new, new_text, _) = load(base), load(tmp_path / "run")
+    assert (new_text.source.size, new_text.target.size) == (300, 250)
+    weights, before = weights_of(new), weights_of(old)
+    name = "decoder.0.cross_attention.query.weight"
+    assert torch.allclose(weights[name], before[name], atol=1e-6)
+    pieces = {piece: i for i, piece in enumerate(old_text.target.pieces(range(old_text.target.size)))}
+    shared = [(i, pieces[p]) for i, p in enumerate(new_text.target.pieces(range(250))) if p in pieces]
+    assert len(shared) > 50
+    for i, j in shared:
+        assert torch.allclose(weights["target.tokens.weight"][i], before["source.tokens.weight"][j], atol=1e-6)
+
+
+def test_rows_of_new_tokens_are_the_mean_of_their_parts(base: Path) -> None:
+    tokenizer = load(base).tokenizers.source
+    rows = Rows.of(tokenizer, tokenizer)
+    assert all(ids == [i] for i, ids in enumerate(rows.parts))
+    table = torch.arange(12.0).view(4, 3)
+    assert Rows([[1], [0, 2], []]).table(table)[:2].tolist() == [[3, 4, 5], [3, 4, 5]]
+    assert Rows([[1], [0, 2], []]).describe().startswith("1 tokens carried over, 1 begin as the mean")
+
+
+def test_a_new_vocabulary_needs_a_model() -> None:
+    with pytest.raises(SettingsError, match="new_vocabulary=true needs a model to begin with"):
+        compose({"training": {"new_vocabulary": True}})
+    with pytest.raises(SettingsError, match="new tokens have to be learned"):
+        compose({"training": {"new_vocabulary": True, "start": "x", "lora_rank": 1}})

@@ -7,12 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from transduce.adapt.vocabulary import carried_over
 from transduce.errors import SettingsError
 from transduce.files.run_folder import MODEL
 from transduce.models.load import load_text
 from transduce.models.seq2seq import Seq2Seq
-from transduce.models.weights import read_weights, restore
-from transduce.settings.entries import convert, entries
+from transduce.models.weights import read_weights, restore, shapes
+from transduce.report import Report
+from transduce.settings.entries import Entry, convert, entries
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import Task, task_of
 from transduce.text.languages import languages_of
@@ -27,10 +29,20 @@ FREE |= {"text.source_language", "text.target_language"}
 def start_of(*layers: Overrides) -> Path | None:
     """The model that settings ask to begin with."""
     named = [keys.get("start") for layer in layers if isinstance(keys := layer.get("training"), Mapping)]
-    entry = next(entry for entry in entries() if entry.name == "training.start")
     found = next((name for name in reversed(named) if name is not None), None)
-    name = convert(entry, found)  # a file may say null
+    name = convert(_entry("training.start"), found)  # a file may say null
     return None if name is None else Path(str(name))
+
+
+def new_vocabulary(*layers: Overrides) -> bool:
+    """Whether settings ask for a vocabulary of the new text."""
+    named = [keys.get("new_vocabulary") for layer in layers if isinstance(keys := layer.get("training"), Mapping)]
+    found = next((value for value in reversed(named) if value is not None), False)
+    return bool(convert(_entry("training.new_vocabulary"), found))
+
+
+def _entry(name: str) -> Entry:
+    return next(entry for entry in entries() if entry.name == name)
 
 
 def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides:
@@ -40,8 +52,12 @@ def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides
         kind = "labels" if task_of(settings).labels else "translates"
         raise SettingsError(f"--from {folder} does not go with --task {task.name}: that model {kind}")
     taken: dict[str, dict[str, Any]] = {name: asdict(getattr(settings, name)) for name in ("model", "text", "search")}
+    if new_vocabulary(*layers):  # the new text then decides how it is cut
+        del taken["text"]
+        if taken["model"]["tie_source"]:
+            del taken["model"]["tie_source"]
     for layer in layers:
-        for section in ("model", "text"):
+        for section in [name for name in ("model", "text") if name in taken]:
             keys = layer.get(section)
             for key, value in keys.items() if isinstance(keys, Mapping) else ():
                 name = f"{section}.{key}"
@@ -54,7 +70,7 @@ def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides
 
 def tokenizers_of_start(settings: Settings) -> Tokenizers | None:
     """Those of the model that a run begins with; None where it begins with nothing."""
-    if settings.training.start is None:
+    if settings.training.start is None or settings.training.new_vocabulary:
         return None
     _, tokenizers = load_text(Path(settings.training.start))
     if settings.text.source_language is None or settings.text.target_language is None:
@@ -67,8 +83,14 @@ def tokenizers_of_start(settings: Settings) -> Tokenizers | None:
     return Tokenizers.from_files(tokenizers.files(), settings.text)
 
 
-def put_weights(model: Seq2Seq, settings: Settings) -> None:
+def put_weights(model: Seq2Seq, settings: Settings, tokenizers: Tokenizers, report: Report) -> None:
     """Those of the model that a run begins with, if it does."""
-    if settings.training.start is not None:
-        path = Path(settings.training.start) / MODEL
-        restore(model, read_weights(path), path)
+    if settings.training.start is None:
+        return
+    path = Path(settings.training.start) / MODEL
+    weights = read_weights(path)
+    if settings.training.new_vocabulary:
+        before = load_text(path.parent)[1]
+        weights, words = carried_over(weights, list(shapes(model)), before, tokenizers)
+        report.say(f"vocabulary of {settings.training.start}: {words}")
+    restore(model, weights, path)

@@ -62,9 +62,7 @@ def to_ctranslate2(model: Model, destination: Path, quantization: str | None, li
     return _compared(model, destination, lines, theirs)
 
 
-def to_argos(
-    model: Model, destination: Path, quantization: str | None, lines: list[str], languages: Languages
-) -> Sent:
+def to_argos(model: Model, destination: Path, quantization: str | None, lines: list[str], languages: Languages) -> Sent:
     """What CTranslate2 gets, in one file."""
     from transduce.files.atomic import write_files
     from transduce.formats import argos

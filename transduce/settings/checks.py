@@ -117,6 +117,10 @@ def _impossible_training(settings: Settings) -> Iterator[str]:
 
 def _impossible_adapting(settings: Settings) -> Iterator[str]:
     o, t = settings.optimizer, settings.training
+    if t.new_vocabulary and t.start is None:
+        yield "training.new_vocabulary=true needs a model to begin with: --from MODEL"
+    if t.new_vocabulary and t.lora_rank is not None:
+        yield "training.new_vocabulary=true does not go with training.lora_rank: new tokens have to be learned"
     if t.lora_rank is not None and t.start is None:
         yield f"training.lora_rank={t.lora_rank} needs a model to adapt: --from MODEL"
     if t.lora_rank is not None and (t.freeze is not None or t.unfreeze_every is not None):

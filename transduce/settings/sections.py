@@ -196,6 +196,7 @@ class TrainingSettings:
         None, "time of the whole run, preparing and validating included; it sets optimizer.schedule=wsd", above=0
     )
     start: str | None = setting(None, "model folder that the run begins with: its shape, vocabulary and weights")
+    new_vocabulary: bool = setting(False, "begin with the model's weights, but a vocabulary of the new text")
     freeze: str | None = setting(None, "parts that do not learn, with commas: encoder, decoder.0-2, source, projection")
     unfreeze_every: int | None = setting(
         None,

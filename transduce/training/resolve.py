@@ -22,7 +22,15 @@ from transduce.training.recipe import Recipe
 MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
 MAY_CHANGE |= {"data.columns", "data.languages"}
 MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
-FIXED = ("seed", "label_smoothing", "ema", "start", "freeze", "unfreeze_every")  # of the section training
+FIXED = (
+    "seed",
+    "label_smoothing",
+    "ema",
+    "start",
+    "freeze",
+    "unfreeze_every",
+    "new_vocabulary",
+)  # of the section training
 
 
 def resolve(

@@ -128,7 +128,7 @@ class Setup:
         torch.manual_seed(seed)
         model = new_model(self.settings.model, tokenizers.source.size, tokenizers.target.size)
         if checkpoint.latest(self.run)[0] is None:
-            put_weights(model, self.settings)
+            put_weights(model, self.settings, tokenizers, self.report)
         attach(model, self.settings.training)
         if not self.processes.is_main:
             torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout

@@ -1,0 +1,60 @@
+"""Another vocabulary for a model that there is: tokens that both have keep their rows, a new one begins as the mean of
+the old tokens that spell it, and what cannot be spelled begins at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.text.special import UNKNOWN
+from transduce.text.tokenizers import Tokenizer, Tokenizers
+
+SIDES = {"source.tokens.weight": 0, "target.tokens.weight": 1, "projection.weight": 1, "projection.bias": 1}
+
+
+class Rows(NamedTuple):
+    """Of each new token, the old ones that it is made of: itself, its parts, or none."""
+
+    parts: list[list[int]]
+
+    @staticmethod
+    def of(new: Tokenizer, old: Tokenizer) -> Rows:
+        known = {piece: i for i, piece in enumerate(old.pieces(range(old.size)))}
+        pieces = new.pieces(range(new.size))
+        spelled = old.encode([piece.replace("▁", " ").strip() for piece in pieces])
+        return Rows(
+            [
+                [known[piece]] if piece in known else [i for i in ids if i != UNKNOWN]
+                for piece, ids in zip(pieces, spelled, strict=True)
+            ]
+        )
+
+    def table(self, old: Tensor) -> Tensor:
+        """The rows of a table, or numbers of a bias."""
+        table = torch.randn(len(self.parts), *old.shape[1:]) * old.std(0) + old.mean(0)
+        for i, ids in enumerate(self.parts):
+            if ids:
+                table[i] = old[ids].mean(0)
+        return table
+
+    def describe(self) -> str:
+        counts = [
+            sum(test(len(ids)) for ids in self.parts) for test in (lambda n: n == 1, lambda n: n > 1, lambda n: not n)
+        ]
+        return f"{counts[0]:,} tokens carried over, {counts[1]:,} begin as the mean of their parts, {counts[2]:,} at random"
+
+
+def carried_over(
+    weights: Mapping[str, Tensor], wanted: list[str], old: Tokenizers, new: Tokenizers
+) -> tuple[dict[str, Tensor], str]:
+    """The weights of a model for a new vocabulary, and in words what became of its tokens. `wanted`: names of the new
+    model's weights, which may share what was apart, or keep apart what was shared."""
+    target = weights.get("target.tokens.weight", weights["source.tokens.weight"])
+    tables = {"target.tokens.weight": target, "projection.weight": weights.get("projection.weight", target), **weights}
+    rows = [Rows.of(new.source, old.source), Rows.of(new.target, old.target)]
+    found = {name: rows[SIDES[name]].table(tables[name]) if name in SIDES else weights[name] for name in wanted}
+    both = ["source", "target"] if rows[0] != rows[1] else ["both sides"]
+    return found, "; ".join(f"{side}: {one.describe()}" for side, one in zip(both, rows, strict=False))
