@@ -6,6 +6,7 @@ python benchmarks/pictures.py benchmarks/results/*.json    draws all again
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -44,6 +45,25 @@ def throughput(path: Path) -> None:
     axis.set_title(
         f"Training speed, {name} model, sentences of {facts['size']['length']:g} tokens, {where}", fontsize=11
     )
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
+def transfer(path: Path) -> None:
+    """BLEU on the new text against how much there is of it, a line a way of training."""
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    names = {"nothing": "from nothing", "from": "fine-tuned", "lora": "LoRA", "frozen": "encoder frozen"}
+    names["mixed"] = "fine-tuned, old text mixed in"
+    figure, axes = _start(10, 4, 2)
+    for axis, text in zip(axes, ("captions", "tatoeba"), strict=True):
+        for way, name in names.items():
+            mine = [run for run in runs if run["way"] == way]
+            pairs = sorted({run["pairs"] for run in mine})
+            means = [statistics.mean(run[text] for run in mine if run["pairs"] == count) for count in pairs]
+            axis.plot(pairs, means, marker="o", label=name)
+        axis.set(xscale="log", ylim=0, xlabel="pairs of the new text", ylabel="BLEU")
+        axis.set_title(f"on {'the new text, captions' if text == 'captions' else 'the old text, Tatoeba'}", fontsize=11)
+    axes[0].legend(frameon=False)
     figure.savefig(path.with_suffix(".png"), dpi=150)
     plt.close(figure)
 
@@ -112,5 +132,7 @@ if __name__ == "__main__":
             throughput(given)
         elif given.stem == "scaling":
             scaling(given)
+        elif given.stem == "transfer":
+            transfer(given)
         elif given.stem.startswith("decoding") and "file" not in given.stem:
             decoding(given)

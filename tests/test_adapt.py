@@ -237,7 +237,7 @@ def test_rows_of_new_tokens_are_the_mean_of_their_parts(base: Path) -> None:
     assert all(ids == [i] for i, ids in enumerate(rows.parts))
     table = torch.arange(12.0).view(4, 3)
     assert Rows([[1], [0, 2], []]).table(table)[:2].tolist() == [[3, 4, 5], [3, 4, 5]]
-    assert Rows([[1], [0, 2], []]).describe().startswith("1 tokens carried over, 1 begin as the mean")
+    assert Rows([[1], [0, 2], []]).describe().startswith("1 tokens carried over, 1 from the mean")
 
 
 def test_a_new_vocabulary_needs_a_model() -> None:

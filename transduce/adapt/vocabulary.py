@@ -41,10 +41,10 @@ class Rows(NamedTuple):
         return table
 
     def describe(self) -> str:
-        counts = [
-            sum(test(len(ids)) for ids in self.parts) for test in (lambda n: n == 1, lambda n: n > 1, lambda n: not n)
-        ]
-        return f"{counts[0]:,} tokens carried over, {counts[1]:,} begin as the mean of their parts, {counts[2]:,} at random"
+        sizes = [len(ids) for ids in self.parts]
+        kept, fresh = sizes.count(1), sizes.count(0)
+        parts = len(sizes) - kept - fresh
+        return f"{kept:,} tokens carried over, {parts:,} from the mean of their parts, {fresh:,} at random"
 
 
 def carried_over(

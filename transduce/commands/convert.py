@@ -50,7 +50,8 @@ def convert(
     source
         To bring in: a folder of Hugging Face's (MarianMTModel, which all of OPUS-MT is, M2M100, NLLB, mBART-50), or its
         name on the hub, such as Helsinki-NLP/opus-mt-de-en (an extra: hub); a folder of CTranslate2's with the model's
-        SentencePiece files in it; an .argosmodel of Argos Translate. To send out: a model folder of ours.
+        SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it.
+        To send out: a model folder of ours.
     destination
         Folder to make, for argos a file; it must not exist.
     to
@@ -148,8 +149,10 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
 
 def _read(source: Path) -> Converted:
     """By the reader that knows the format."""
-    from transduce.formats import argos, ctranslate2_in, hugging_face_in
+    from transduce.formats import argos, ctranslate2_in, hugging_face_in, marian_in
 
     if source.suffix == argos.ENDING:
         return argos.read(source)
+    if not (source / hugging_face_in.CONFIG).exists() and (weights := marian_in.find(source)):
+        return marian_in.read(weights)
     return (ctranslate2_in if ctranslate2_in.is_folder(source) else hugging_face_in).read(source)

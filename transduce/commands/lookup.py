@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from transduce.commands import Hidden
 from transduce.errors import DataError
@@ -46,7 +47,15 @@ def settings() -> Iterator[str]:
     yield "Defaults hold before a preset; without one, train uses tiny for the bundled corpus and small for other text."
 
 
-def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: bool = False, report: Hidden = SILENT) -> None:
+def corpus(
+    folder: Path,
+    *,
+    train: int | None = None,
+    seed: int | None = None,
+    style: Literal["plain", "headlines"] = "plain",
+    force: bool = False,
+    report: Hidden = SILENT,
+) -> None:
     """Write the bundled German-English corpus as text files.
 
     Example: transduce corpus data/bundled
@@ -56,16 +65,19 @@ def corpus(folder: Path, *, train: int = 40_000, seed: int = 1, force: bool = Fa
     folder
         Where train.de, train.en, dev.de, dev.en, test.de and test.en go.
     train
-        Training pairs; dev and test stay the same.
+        Training pairs, 40,000 if not given, 300 headlines; dev and test stay the same.
     seed
         Another seed makes another corpus.
+    style
+        headlines: English without articles, a small second kind of text to carry a model over to.
     force
         Replace files of these names that are there already.
     """
-    from transduce.bundled.corpus import bundled
+    from transduce.bundled.corpus import bundled, headlines
     from transduce.files.atomic import write_files
 
-    made = bundled(train=train, seed=seed)
+    given = {key: value for key, value in (("train", train), ("seed", seed)) if value is not None}
+    made = (headlines if style == "headlines" else bundled)(**given)
     files = {}
     for name, sentences in (("train", made.train), ("dev", made.dev), ("test", made.test)):
         files[folder / f"{name}.de"] = "".join(f"{sentence.source}\n" for sentence in sentences).encode()

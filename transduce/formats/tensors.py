@@ -50,9 +50,9 @@ class Tensors:
         found = self._left.get(name)
         return usual if found is None or found.numel() != 1 else found.float().item()
 
-    def count(self, pattern: str) -> int:
-        """How many numbers from 0 on are in names of this pattern."""
-        found = {int(match[1]) for name in self._left if (match := re.match(pattern, name))}
+    def count(self, pattern: str, first: int = 0) -> int:
+        """How many numbers from the first on are in names of this pattern."""
+        found = {int(match[1]) - first for name in self._left if (match := re.match(pattern, name))}
         return next(i for i in range(len(found) + 1) if i not in found)
 
     def take_or_zeros(self, name: str, *shape: int) -> Tensor:

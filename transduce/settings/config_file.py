@@ -31,20 +31,26 @@ def _refuse_tricks(text: str) -> None:
             raise yaml.MarkedYAMLError(problem="too deep", problem_mark=event.start_mark)
 
 
+def plain_yaml(text: str) -> Any:
+    """What YAML says, as text, lists and mappings; a ValueError for what is none, or is more than that."""
+    try:
+        _refuse_tricks(text)
+        return yaml.load(text, LOADER)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"not valid YAML{f' near line {mark.line + 1}' if mark else ''}") from error
+
+
 def read(path: str | Path, follow_links: bool = True) -> Overrides:
     """The settings that a YAML file gives. A file in a model folder is read without following links."""
     place = Path(path).resolve() if follow_links else Path(path)
     try:
-        text = read_bytes(place, SMALL).decode("utf-8")
-        _refuse_tricks(text)
-        content = yaml.load(text, LOADER)  # it constructs text, lists and mappings only
+        content = plain_yaml(read_bytes(place, SMALL).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError(f"cannot read the settings file {path}: {_sentence(reason)}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" near line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{path} is not valid YAML{where}; write 'section:' and 'key: value' lines") from error
+    except ValueError as error:
+        raise SettingsError(f"{path} is {error}; write 'section:' and 'key: value' lines") from error
     if content in (None, ""):
         return {}
     if not isinstance(content, dict):

@@ -1,0 +1,192 @@
+"""Foreign model folders and archives with something wrong in them: each comes in right, or is refused in a sentence.
+
+    python tests/hostile_formats.py [COUNT]     1,000 if not given
+
+Random models of each format are mutated: bytes changed, cut, doubled or zeroed; numbers and keys of JSON files changed;
+files removed, swapped or emptied; archives with other members. Whatever comes in must load and translate. Memory is
+limited, and nothing may appear outside the folder that was asked for. tests/test_hostile_formats.py runs some of them.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from test_convert import marian_folder
+from test_ctranslate2 import theirs
+from test_languages import many_folder
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.errors import UserError
+from transduce.formats.argos import ENDING
+
+MEMORY = 12 * 2**30  # bytes of address space, most of which PyTorch asks for and never touches
+VALUES: list[Any] = [0, -1, 1, 7, 10**9, 2**63, 1e308, "x", "", None, True, [], {}, [1, 2], "nan"]
+
+
+def change_bytes(content: bytes, random: Random) -> bytes:
+    """Anywhere; mostly near the begin, where headers are."""
+    changed = bytearray(content)
+    place = random.randrange(min(len(changed), random.choice([100, 3000, len(changed)])) or 1)
+    kind, length = random.randrange(5), random.randrange(1, 200)
+    if kind == 0 and changed:
+        changed[place] = random.randrange(256)
+    elif kind == 1:
+        del changed[place : place + length]
+    elif kind == 2:
+        changed[place:place] = changed[:length]
+    elif kind == 3:
+        changed[place : place + length] = bytes(length)
+    else:
+        changed[place : place + 4] = random.choice([b"\xff" * 4, b"\0\0\xc0\x7f", b"\xff\xff\xff\x7f"])  # large; NaN
+    return bytes(changed)
+
+
+def change_json(content: bytes, random: Random) -> bytes:
+    """One key, or one place of a list."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return change_bytes(content, random)
+    value = random.choice(VALUES)
+    if isinstance(found, dict) and found:
+        key = random.choice(sorted(found))
+        if random.random() < 0.3:
+            del found[key]
+        else:
+            found[random.choice([key, "model_type", "d_model"]) if random.random() < 0.3 else key] = value
+    elif isinstance(found, list) and found:
+        found[random.randrange(len(found))] = random.choice([value, found[0]])
+    return json.dumps(found).encode()
+
+
+def mutate(folder: Path, random: Random) -> None:
+    """One thing about a folder, or two."""
+    for _ in range(random.choice([1, 1, 1, 2])):
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        path, action = random.choice(paths), random.random()
+        if action < 0.05:
+            path.unlink()
+        elif action < 0.1:
+            path.write_bytes(b"")
+        elif action < 0.15:
+            path.write_bytes(random.choice(paths).read_bytes())
+        elif action < 0.18:
+            path.unlink()
+            path.symlink_to("/dev/zero")
+        else:
+            change = change_json if path.suffix == ".json" and random.random() < 0.7 else change_bytes
+            path.write_bytes(change(path.read_bytes(), random))
+
+
+def mutate_archive(path: Path, random: Random) -> None:
+    """Members renamed, doubled, changed; or the bytes of the archive itself."""
+    if random.random() < 0.3:
+        path.write_bytes(change_bytes(path.read_bytes(), random))
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    name = random.choice(sorted(members))
+    action = random.randrange(5)
+    if action == 0:
+        del members[name]
+    elif action == 1:
+        members[random.choice(["../../escaped", "/tmp/escaped", f"de_en/../../{name}"])] = members[name]
+    elif action == 2:
+        members[name] = bytes(30_000_000)  # packs to nothing
+    else:
+        change = change_json if name.endswith(".json") else change_bytes
+        members[name] = change(members[name], random)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+
+
+def pickled(folder: Path) -> Path:
+    """An older folder, with its weights as torch.save writes them."""
+    from safetensors.torch import load_file
+
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+def packed(folder: Path) -> Path:
+    path = folder.with_suffix(ENDING)
+    with zipfile.ZipFile(path, "w") as archive:
+        for one in folder.iterdir():
+            archive.write(one, f"de_en/{one.name if one.suffix == '.model' else f'model/{one.name}'}")
+    return path
+
+
+def originals(place: Path) -> dict[str, Path]:
+    """One of each format."""
+    return {
+        "marian": marian_folder(place / "marian"),
+        "marian, pickled": pickled(marian_folder(place / "pickled")),
+        "m2m100": many_folder(place / "m2m", "m2m_100"),
+        "mbart": many_folder(place / "mbart", "mbart"),
+        "ctranslate2": theirs(place / "ct2", norm="before")[0],
+        "argos": packed(theirs(place / "package", norm="before")[0]),
+    }
+
+
+def outcome(path: Path, to: Path) -> str:
+    """`right`, `refused`, or what should not have been."""
+    spoken = ("de", "en") if "m2m" in path.name else ("de_DE", "en_XX") if "mbart" in path.name else (None, None)
+    try:
+        convert(path, to, source_language=spoken[0], target_language=spoken[1])
+        found = transduce.load(to, "cpu", beam=1, extra=3).translate("das haus ist alt")
+        return "right" if found.status in ("ok", "length", "empty", "failed") else f"status {found.status}"
+    except UserError as error:
+        if "\n" in str(error):
+            return f"not one sentence: {error}"
+        return "refused" if not to.exists() or (to / "manifest.json").exists() else "half-written"
+    except MemoryError:
+        return "out of memory"
+    except BaseException as error:  # noqa: BLE001  (that is what is looked for)
+        return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Counter[str]:
+    """So many mutated ones; how they ended."""
+    random, ends = Random(seed), Counter[str]()
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        formats = originals(place)
+        around = {path.name for path in place.iterdir()}
+        for number in range(count):
+            name = random.choice(sorted(formats))
+            original = formats[name]
+            copy = place / f"copy-{original.name}"
+            if original.is_dir():
+                shutil.copytree(original, copy)
+                mutate(copy, random)
+            else:
+                shutil.copy(original, copy)
+                mutate_archive(copy, random)
+            end = outcome(copy, place / "ours")
+            ends[end] += 1
+            if end not in ("right", "refused"):
+                say(f"{number} {name}: {end}")
+            for path in (copy, place / "ours"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            assert {path.name for path in place.iterdir()} == around, "something was written elsewhere"
+    return ends
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    found = run(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, seed=1, say=print)
+    print(dict(found), f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")

@@ -1,0 +1,223 @@
+"""Marian's own files as a model of ours: an .npz of weights, with its settings as YAML inside, and the vocabulary
+beside it. OPUS-MT was first published so: model.npz, vocab.yml, source.spm, target.spm.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.errors import ModelError, SettingsError
+from transduce.files.reading import SMALL, VOCABULARY, problem_with
+from transduce.formats.converted import Converted
+from transduce.formats.json_files import read_file
+from transduce.formats.pieces import kind_of, read_pieces, renumbered
+from transduce.formats.tensors import Tensors
+from transduce.formats.vocabulary import Special, Vocabulary
+from transduce.settings import config_file
+from transduce.settings.compose import compose
+from transduce.settings.sections import DataSettings, ModelSettings
+from transduce.text.special import BEGIN
+from transduce.text.tokenizers import file_names
+
+ENDING = ".npz"
+SETTINGS = "special:model.yml"
+POSITIONS = 512  # Marian computes them for any length; this many are usual in what was made of its models
+LARGEST = 16_000_000_000  # bytes of all arrays together
+EPSILON = 1e-6  # of Marian's norms
+ACTIVATIONS = {"swish": "swish", "relu": "relu"}
+PARTS = {"query": "q", "key": "k", "value": "v", "output": "o"}
+USUAL = {  # what a model here has, and a file may say otherwise
+    "type": "transformer",
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-train-position-embeddings": "false",
+    "transformer-no-projection": "false",
+    "transformer-ffn-depth": "2",
+}
+
+
+def find(source: Path) -> Path | None:
+    """The weights: the file itself, or the one in a folder."""
+    if source.suffix == ENDING:
+        return source
+    found = sorted(source.glob(f"*{ENDING}")) if source.is_dir() else []
+    return found[0] if len(found) == 1 else None
+
+
+def read(path: Path) -> Converted:
+    """A Transformer whose norms come after its layers, as Marian trains them if not told otherwise."""
+    arrays = _arrays(path)
+    config = _settings(arrays, path)
+    held = Tensors(_tensors(arrays), path)
+    tied_all = "Wemb" in held
+    of_source, of_target = ("Wemb", "Wemb") if tied_all else ("encoder_Wemb", "decoder_Wemb")
+    names, models = _vocabulary(path.parent)
+    sizes = [held.rows(of_source), held.rows(of_target)]
+    source, target = (Vocabulary.of(n, size, _special(n, path)) for n, size in zip(names, sizes, strict=True))
+    shared = source.tokens == target.tokens
+    joint = shared and len(models) == 1
+    m = _model_settings(config, held, path)
+    m |= {"tie_source": tied_all, "tie_output": not any(n in held for n in ("decoder_ff_logit_out_W", OUT))}
+    text: dict[str, Any] = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint}
+    text |= {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})
+    search = {"beam": 6, "penalty": "plain", "length_penalty": 1.0}
+    data = {"max_tokens": min(DataSettings.max_tokens, POSITIONS)}
+    try:
+        settings = compose({"model": m, "text": text, "data": data, "search": search})
+    except SettingsError as error:
+        raise ModelError(f"{path}: its settings cannot be: {error}") from error
+    weights = _weights(held, settings.model, source, target)
+    both = zip([models[0], models[-1]], (source, target), strict=True)
+    files = [renumbered(model, v.tokens) for model, v in both]
+    return Converted(settings, weights, dict(zip(file_names(settings.text), files, strict=False)))
+
+
+OUT = "decoder_ff_logit_out_Wt"
+
+
+def _arrays(path: Path) -> Mapping[str, np.ndarray]:
+    """Of the archive, whose sizes are looked at first; objects, which would have to be unpickled, are refused."""
+    if problem := problem_with(path):
+        raise ModelError(f"{path} {problem}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            if size > LARGEST or size > 50 * path.stat().st_size + 1_000_000:
+                raise ModelError(f"{path} would have {size:,} bytes, which cannot be")
+        with np.load(path) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, MemoryError, NotImplementedError, SyntaxError) as error:
+        raise ModelError(f"{path} is no file of arrays, or damaged: {str(error)[:100]}") from error
+
+
+def _settings(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Any]:
+    if SETTINGS not in arrays:
+        raise ModelError(f"{path} does not say what it is: there is no {SETTINGS} in it, as Marian writes")
+    try:
+        content = config_file.plain_yaml(arrays[SETTINGS].tobytes()[:SMALL].rstrip(b"\0").decode("utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: its settings are {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: its settings are no list of names and values")
+    for name, usual in USUAL.items():
+        if str(content.get(name, usual)) != usual:
+            raise ModelError(f"{path} has {name}={str(content[name])[:40]}; a model here has {name}={usual or 'none'}")
+    return content
+
+
+def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    floats = {name: array for name, array in arrays.items() if name != SETTINGS and array.dtype.kind == "f"}
+    found = {name: torch.from_numpy(np.array(array, np.float32)) for name, array in floats.items()}
+    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
+    if broken is not None:
+        raise ModelError(f"it holds numbers that are infinite or none (NaN), in {broken[:80]}")
+    return found
+
+
+def _model_settings(config: Mapping[str, Any], held: Tensors, path: Path) -> dict[str, Any]:
+    activation = str(config.get("transformer-ffn-activation", "swish"))
+    if activation not in ACTIVATIONS:
+        raise ModelError(f"{path}: its activation {activation[:40]!r} is none of {', '.join(ACTIVATIONS)}")
+    heads = str(config.get("transformer-heads", "8"))
+    if not heads.isdecimal() or len(heads) > 4:
+        raise ModelError(f"{path}: transformer-heads={heads[:40]} is no number of heads")
+    width = held.columns("Wemb" if "Wemb" in held else "decoder_Wemb")
+    return {
+        "layers": held.count(r"encoder_l(\d+)_", first=1),
+        "decoder_layers": held.count(r"decoder_l(\d+)_", first=1),
+        "d_model": width,
+        "d_ff": held.columns("encoder_l1_ffn_W1"),
+        "heads": int(heads),
+        "positions": "halves",
+        "max_positions": POSITIONS,
+        "eps": EPSILON,
+        "activation": ACTIVATIONS[activation],
+        "output_bias": True,
+    }
+
+
+def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:
+    """Matrices lie there as x W, here as W x."""
+    weights: dict[str, Tensor] = {}
+    for stack, count in (("encoder", m.layers), ("decoder", m.decoder_layers or m.layers)):
+        parts = {"self": "self"} | ({"cross": "context"} if stack == "decoder" else {})
+        for i in range(count):
+            ours, theirs = f"{stack}.{i}", f"{stack}_l{i + 1}"
+            for name, other in parts.items():
+                for part, letter in PARTS.items():
+                    weights |= _linear(
+                        held, f"{ours}.{name}_attention.{part}", f"{theirs}_{other}", letter, m.d_model, m.d_model
+                    )
+                weights |= _norm(held, f"{ours}.{name}_residual.norm", f"{theirs}_{other}_Wo", m)
+            weights |= _linear(held, f"{ours}.feed_forward.inner", f"{theirs}_ffn", "1", m.d_ff, m.d_model)
+            weights |= _linear(held, f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2", m.d_model, m.d_ff)
+            weights |= _norm(held, f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn", m)
+    table = target.table(held.take("Wemb" if m.tie_source else "decoder_Wemb", target.size, m.d_model))
+    table[BEGIN] = 0  # Marian begins with no embedding at all
+    if m.tie_source:
+        weights["source.tokens.weight"] = table  # a weight with several names goes by its first
+    else:
+        weights["source.tokens.weight"] = source.table(held.take("encoder_Wemb", source.size, m.d_model))
+        weights["target.tokens.weight"] = table
+    if not m.tie_output:
+        out = held.take(OUT, target.size, m.d_model) if OUT in held else None
+        out = held.take("decoder_ff_logit_out_W", m.d_model, target.size).t() if out is None else out
+        weights["projection.weight"] = target.table(out)
+    weights["projection.bias"] = target.bias(held.take("decoder_ff_logit_out_b", 1, target.size))
+    held.finish()
+    return weights
+
+
+def _linear(held: Tensors, ours: str, theirs: str, letter: str, rows: int, columns: int) -> dict[str, Tensor]:
+    weight = held.take(f"{theirs}_W{letter}", columns, rows).t().contiguous()
+    return {f"{ours}.weight": weight, f"{ours}.bias": held.take(f"{theirs}_b{letter}", 1, rows)[0].clone()}
+
+
+def _norm(held: Tensors, ours: str, theirs: str, m: ModelSettings) -> dict[str, Tensor]:
+    parts = {"weight": "scale", "bias": "bias"}
+    return {
+        f"{ours}.{part}": held.take(f"{theirs}_ln_{other}", 1, m.d_model)[0].clone() for part, other in parts.items()
+    }
+
+
+def _vocabulary(folder: Path) -> tuple[list[dict[int, str]], list[bytes]]:
+    """Tokens of source and target by id, and the SentencePiece models: two, or one for both."""
+    two = [folder / "source.spm", folder / "target.spm"]
+    paths = two if all(path.exists() for path in two) else sorted(folder.glob("*.spm"))
+    if not 1 <= len(paths) <= 2:
+        raise ModelError(f"{folder} must hold source.spm and target.spm, or one .spm for both languages")
+    models = [read_file(path, VOCABULARY) for path in paths]
+    lists = sorted(folder.glob("*vocab*.yml")) + sorted(folder.glob("*vocab*.yaml"))
+    if not lists:  # the SentencePiece models are the vocabulary
+        names = [dict(enumerate(piece.text for piece in read_pieces(model))) for model in models]
+    elif len(lists) <= 2:
+        names = [_listed(path) for path in lists]
+    else:
+        raise ModelError(f"{folder} holds {len(lists)} lists of tokens; leave one there, or one for each language")
+    return [names[0], names[-1]], models
+
+
+def _listed(path: Path) -> dict[int, str]:
+    try:
+        content = config_file.plain_yaml(read_file(path, VOCABULARY).decode("utf-8"))
+        found = {int(number): str(token) for token, number in content.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelError(f"{path} is no list of tokens with their numbers") from error
+    if len(found) < len(content) or min(found, default=0) < 0:
+        raise ModelError(f"{path} gives one number to two tokens")
+    return found
+
+
+def _special(names: dict[int, str], path: Path) -> Special:
+    ids = {name: i for i, name in names.items()}
+    if "</s>" not in ids:
+        raise ModelError(f"the vocabulary of {path} has no </s>, which translations end with")
+    return Special(ids.get("<pad>"), ids.get("<unk>"), ids["</s>"], ids["</s>"])
