@@ -301,7 +301,8 @@ def test_resume_repeats_and_loses_nothing(
     from transduce.commands.lines import mark_of
 
     loaded = transduce.load(model_folder)
-    mark = mark_of(model_folder, [str(text)], loaded.search, 1, None, None, 0, False, True, None, None, None)
+    asked = (1, None, None, 0, False, True, None, None, None, (None, None), None)
+    mark = mark_of(model_folder, [str(text)], loaded.search, *asked)
     for cut in (1, 1000, len(expected) - 5):
         for left in parts_beside(output):
             left.unlink()

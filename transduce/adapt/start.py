@@ -61,9 +61,9 @@ def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides
             keys = layer.get(section)
             for key, value in keys.items() if isinstance(keys, Mapping) else ():
                 name = f"{section}.{key}"
-                if name not in FREE and taken[section].get(key) != value:
+                if name not in FREE and key in taken[section] and taken[section][key] != value:
                     raise SettingsError(
-                        f"{name}={value} cannot be: the run begins with {folder}, where it is {taken[section].get(key)}"
+                        f"{name}={value} cannot be: the run begins with {folder}, where it is {taken[section][key]}"
                     )
     return {**taken, "data": {"max_tokens": settings.data.max_tokens}}
 
