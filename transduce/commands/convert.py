@@ -139,7 +139,11 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     converted = _read(source)
     destination.mkdir()
     text = with_languages(converted.settings.text, languages)
-    tokenizers = Tokenizers.from_files(converted.tokenizers, text)  # which knows these languages, or complains
+    try:
+        tokenizers = Tokenizers.from_files(converted.tokenizers, text)  # which knows these languages, or complains
+    except (RuntimeError, ValueError) as error:  # as SentencePiece says it
+        reason = str(error).partition("\n")[0][:100]
+        raise ModelError(f"the SentencePiece model of {source} cannot be used: {reason}") from error
     files = {CONFIG: config_file.write(replace(converted.settings, text=text)).encode(), **converted.tokenizers}
     write_folder(destination, {**files, MODEL: tensor_bytes(converted.weights)})
     count = sum(weight.numel() for weight in load(destination).model.parameters())

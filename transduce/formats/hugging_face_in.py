@@ -75,7 +75,7 @@ def read(folder: Path) -> Converted:
 
 
 def _kind(folder: Path, config: Mapping[str, Any]) -> Kind:
-    name = config.get("model_type")
+    name = str(config.get("model_type"))
     if name not in KINDS:
         known = ", ".join(KINDS)
         raise ModelError(
@@ -91,7 +91,7 @@ def _kind(folder: Path, config: Mapping[str, Any]) -> Kind:
 
 def model_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """config.json in our words."""
-    activation = config.get("activation_function", "swish")
+    activation = str(config.get("activation_function", "swish"))
     if activation not in ACTIVATIONS:
         raise ModelError(f"its activation_function {activation!r} is none of {', '.join(ACTIVATIONS)}")
     tied = bool(config.get("tie_word_embeddings", True))
