@@ -1,8 +1,8 @@
 """The pictures of the book, drawn again:
 
-    python docs/pictures.py runs/demo runs/rnn runs/rnn-attention runs/classify
+    python docs/pictures.py runs/demo runs/rnn runs/rnn-attention runs/classify runs/transfer
 
-The attention page's screenshots are made by docs/screenshots.py.
+runs/transfer is a folder with the three runs of chapter 13. The attention page's screenshots are made by docs/screenshots.py.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def hard_attention() -> None:
     plots.save(made, IMAGES / "hard-attention.png")
 
 
-def main(demo: str, rnn: str, rnn_attention: str, classifier: str) -> None:
+def main(demo: str, rnn: str, rnn_attention: str, classifier: str, headlines: str) -> None:
     for name in ("saturation", "positions", "masks", "schedule", "smoothing"):
         command(["plot", name, "-o", str(IMAGES / f"{name}.png")])
     sentence = "ich möchte ein bier trinken"
@@ -57,6 +57,7 @@ def main(demo: str, rnn: str, rnn_attention: str, classifier: str) -> None:
     review = "the film that we saw today was hardly charming"
     command(["plot", "attention", classifier, review, "-o", str(IMAGES / "classifier.png")])
     hard_attention()
+    command(["runs", headlines, "-o", str(IMAGES / "transfer.png")])
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def to_onnx(model: Model, destination: Path, quantization: str | None, lines: li
     assert isinstance(model.model, Transformer)
     graphs = onnx_out.files(model.model)
     graphs = graphs if quantization is None else onnx_out.in_whole_numbers(graphs)
-    from transduce.formats import onnx_runner
+    from transduce.formats import onnx_runner  # whose library is there, or the line before has complained
 
     sides, s = [*model.tokenizers.files().values()], model.settings.search
     facts: dict[str, object] = {"positions": model.lengths.positions, "extra": s.extra, "penalty": s.penalty}
@@ -127,6 +127,8 @@ def load_as(source: Path, to: str, report: Report) -> Model:
         raise ModelError(f"{source} cannot become a model of {to}: {reason}")
     if settings.text.source_language or languages_of(tokenizers.source):
         raise ModelError(f"{source} knows many languages by their marks, which cannot go out to {to}")
+    if settings.text.lowercase:
+        raise ModelError(f"{source} reads everything in small letters (text.lowercase), which {to} cannot do by itself")
     if settings.text.case == "marks":
         raise ModelError(f"{source} marks case (text.case=marks), which {to} cannot do; train with --text.case typed")
     if settings.text.protect is not None:

@@ -19,7 +19,7 @@ from transduce.files import strict_json
 from transduce.files.reading import SMALL, VOCABULARY
 from transduce.formats.binary import read_binary
 from transduce.formats.converted import Converted
-from transduce.formats.json_files import read_file, read_json
+from transduce.formats.json_files import number, read_file, read_json
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import Special, Vocabulary, by_id
@@ -37,10 +37,10 @@ ONE_MODEL = ("sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "tok
 LANGUAGE = re.compile(r"__(\w{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")  # marks of M2M100, NLLB, mBART
 STACKS = {"encoder": "source", "decoder": "target"}  # and the embedding of each
 UNSAID_POSITIONS = 500  # where a file has no table
-KNOWN = (
-    r"(encoder|decoder)/(activation|alibi\w*|alignment_\w+|embeddings_merge|multi_query_attention|num_heads|pre_norm|"
-)
-KNOWN += r"scale_\w+|start_from_zero_embedding|num_heads_kv|position_encodings/encodings|sliding_window)|num_heads"
+USUAL_EPSILON = 1e-5  # of norms
+SAID = ("activation", r"alibi\w*", r"alignment_\w+", "embeddings_merge", "multi_query_attention", r"num_heads\w*")
+SAID += ("pre_norm", r"scale_\w+", "start_from_zero_embedding", "position_encodings/encodings", "sliding_window")
+KNOWN = rf"(encoder|decoder)/({'|'.join(SAID)})|num_heads"  # what a stack says of itself, beside its weights
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
 SAME = 2e-3  # how far a table of positions may be from the formula: the last bits of float16
 
@@ -52,6 +52,7 @@ class Facts(NamedTuple):
     end: str
     unknown: str
     adds_end: bool
+    epsilon: float
 
 
 def is_folder(folder: Path) -> bool:
@@ -71,6 +72,7 @@ def read(folder: Path) -> Converted:
     shared = source.tokens == target.tokens
     models = _sentence_pieces(folder)
     m = _model_settings(held, folder)
+    m["eps"] = facts.epsilon
     m["tie_source"] = shared and held.are_equal(*_embeddings(held))
     m["tie_output"] = held.are_equal("decoder/embeddings/weight", "decoder/projection/weight")
     m["source_end"] = facts.adds_end or facts.begin != "<s>"  # OpenNMT begins with <s> and reads no end; Marian does
@@ -235,7 +237,8 @@ def _facts(folder: Path) -> Facts:
     begin, end, unknown = (str(config.get(key) or usual) for key, usual in keys.items())
     if config.get("add_source_bos"):
         raise ModelError(f"{folder} puts {config.get('bos_token')} before every source, which cannot be converted yet")
-    return Facts(begin, end, unknown, bool(config.get("add_source_eos")))
+    epsilon = number(config, "layer_norm_epsilon", USUAL_EPSILON)
+    return Facts(begin, end, unknown, bool(config.get("add_source_eos")), epsilon)
 
 
 def _names(folder: Path) -> list[dict[int, str]]:

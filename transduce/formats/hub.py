@@ -10,6 +10,7 @@ from transduce.errors import ModelError, SettingsError
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 FILES = ["config.json", "generation_config.json", "model.safetensors", "*.spm", "vocab.json", "target_vocab.json"]
+FILES += ["sentencepiece.bpe.model", "special_tokens_map.json", "tokenizer_config.json"]  # of many languages
 PICKLE = "pytorch_model.bin"  # of which nothing is run; fetched where there is no safetensors
 
 

@@ -16,7 +16,7 @@ from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import SMALL
 from transduce.formats.converted import Converted
 from transduce.formats.hugging_face_text import Text, text_of_many, text_of_two
-from transduce.formats.json_files import read_json, whole
+from transduce.formats.json_files import number, read_json, whole
 from transduce.formats.pickled import read_pickled
 from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import Vocabulary
@@ -109,7 +109,7 @@ def model_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
         "activation": ACTIVATIONS[activation],
         "output_bias": True,  # if only to keep a copied begin from being written
         "tie_output": tied,
-        "dropout": float(config.get("dropout", 0.1)),
+        "dropout": number(config, "dropout", 0.1),
     }
 
 
@@ -118,7 +118,7 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "beam": whole(config, "num_beams", 1),
         "penalty": "plain",
-        "length_penalty": float(config.get("length_penalty") or 1.0),
+        "length_penalty": number(config, "length_penalty", 1.0),
         "no_repeat": whole(config, "no_repeat_ngram_size", 0),
         "stop": "usual" if config.get("early_stopping") is True else "exact",
     }

@@ -35,3 +35,11 @@ def whole(config: Mapping[str, Any], key: str, default: Any = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
         raise ModelError(f"its config must have {key}, a whole number, not {value!r}")
     return value
+
+
+def number(config: Mapping[str, Any], key: str, default: float) -> float:
+    value = config.get(key)
+    value = default if value is None else value
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e9:
+        raise ModelError(f"its config must have {key}, a number, not {str(value)[:40]!r}")
+    return float(value)
