@@ -47,6 +47,14 @@ def test_nouns_keep_their_capital_where_the_vocabulary_knows_them_so() -> None:
     assert sentences_of([LINE], tokenizer, 100, False)[0].hidden.text == "Der Hund sieht die Katze"
 
 
+def test_two_s_may_have_been_a_sharp_one() -> None:
+    """Capitals have no ß: what the vocabulary knows decides."""
+    text = ["Ich weiß, dass er die Straße nass macht", "Wer weiß, dass die Straße nass ist"] * 50
+    tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=60))
+    (read,) = sentences_of(["ICH WEISS, DASS DIE STRASSE NASS IST"], tokenizer, 100, False)
+    assert read.hidden.text == "Ich weiß, dass die Straße nass ist"
+
+
 def test_a_shouted_line_is_answered_in_capitals(model_folder: Path) -> None:
     model = transduce.load(model_folder)
     usual, loud = model.translate([LINE.lower(), LINE])  # its text has no capitals at all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from transduce.text.case import is_shouted
@@ -64,14 +65,23 @@ def _calmed(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
 
 
 def _usual_case(words: list[str], tokenizer: Tokenizer) -> str:
-    """Each word in small letters or with a capital (in German a noun), whichever the vocabulary knows better: fewer
-    tokens, then tokens that were learned earlier and so are more frequent."""
-    small, capital = [word.lower() for word in words], [word.capitalize() for word in words]
-    ids = zip(tokenizer.encode(small), tokenizer.encode(capital), strict=True)
-    better = [(a.count(UNKNOWN), len(a), a) > (b.count(UNKNOWN), len(b), b) for a, b in ids]
-    chosen = [b if is_better else a for a, b, is_better in zip(small, capital, better, strict=True)]
-    first = chosen[0] if UNKNOWN in tokenizer.encode([capital[0]])[0] else capital[0]
+    """Each word in the form that the vocabulary knows best: fewest tokens, then tokens that were learned earlier and so
+    are more frequent. A sentence begins with a capital, if the vocabulary has any."""
+    forms = [_forms(word) for word in words]
+    ids = iter(tokenizer.encode([form for some in forms for form in some]))
+    known = [[(ids_.count(UNKNOWN), len(ids_), ids_) for ids_ in islice(ids, len(some))] for some in forms]
+    chosen = [some[keys.index(min(keys))] for some, keys in zip(forms, known, strict=True)]
+    capital = chosen[0][:1].upper() + chosen[0][1:]
+    first = chosen[0] if UNKNOWN in tokenizer.encode([capital])[0] else capital
     return " ".join([first, *chosen[1:]])
+
+
+def _forms(word: str) -> list[str]:
+    """What a word in capitals may have been: small letters, or a capital before them (in German a noun); and SS may
+    have been ß."""
+    small = [word.lower()]
+    small += [small[0].replace("ss", "ß")] if "ss" in small[0] else []
+    return [form for one in small for form in (one, one.capitalize())]
 
 
 def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:
