@@ -39,9 +39,8 @@ FORMATS = {
 
 def by_ctranslate2(folder: Path, beam: int) -> Translate:
     translator = ctranslate2.Translator(str(folder), compute_type="default")
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{s}.spm")) for s in ("source", "target")
-    )
+    models = [folder / f"{side}.spm" for side in ("source", "target")]
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
     never = [["<pad>"], ["<s>"]]
 
     def translate(line: str) -> str:
@@ -111,9 +110,8 @@ def main() -> None:
     lines, references = (list(read_lines(path))[: given.lines] for path in (given.source, given.reference))
     ours = Model.load(given.model, "cpu", beam=given.beam, split=False)
     size = (given.model / "model.safetensors").stat().st_size
-    found = {
-        "transduce": {**measured(lambda line: ours.translate(line).text, lines, references), "megabytes": size / 1e6}
-    }
+    mine = measured(lambda line: ours.translate(line).text, lines, references)
+    found = {"transduce": {**mine, "megabytes": size / 1e6}}
     for name, (to, quantization) in FORMATS.items():
         with tempfile.TemporaryDirectory() as temporary:
             place = Path(temporary) / ("x.argosmodel" if to == "argos" else "out")
