@@ -2,7 +2,8 @@
 
     python docs/pictures.py runs/demo runs/rnn runs/rnn-attention runs/classify runs/transfer
 
-runs/transfer is a folder with the three runs of chapter 13. The attention page's screenshots are made by docs/screenshots.py.
+runs/transfer is a folder with the three runs of chapter 13. The attention page's screenshots are made by
+docs/screenshots.py.
 """
 
 from __future__ import annotations
