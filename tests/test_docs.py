@@ -55,7 +55,7 @@ def test_commands_parse(document: Path) -> None:
         words, settings = cli.split_settings(shlex.split(line)[1:])
         command, _, _ = cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
         assert command in (*cli.COMMANDS, *cli.PLOTS.values()), line
-        compose(settings)
+        compose({"training": {"start": "x"}} if "--from" in words else {}, settings)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -66,7 +66,7 @@ def test_settings_that_are_named_exist(document: Path) -> None:
         if name.split(".")[0] in sections and not name.endswith(
             (".translate", ".stream", ".score", ".attention", ".safetensors", ".py")
         ):
-            assert name in known or name in ("text.model", "section.key"), name
+            assert name in known or name in ("text.model", "model.bin", "section.key"), name
 
 
 def test_the_two_readmes_are_in_step() -> None:

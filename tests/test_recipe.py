@@ -196,7 +196,7 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     assert by_clock.decide(RunState(step=500), 294.0, pace) is None
     assert by_clock.decide(RunState(step=500), 296.0, pace) == (500, 500 + 198)
     slow = RunState(step=500, validation_seconds=5.0)  # an update and its share of a validation: one second
-    assert by_clock.decide(slow, 296.0, pace) == (500, 500 + 74)
+    assert by_clock.decide(slow, 296.0, pace) == (500, 500 + 64)  # seven validations' worth is kept for the end
     both = ending.Ending(0.25, steps=520, seconds=400, validate_every=10)
     assert both.decide(RunState(step=100), 296.0, pace) == (100, 298)
     assert by_clock.decide(RunState(step=1), 394.0, ending.Pace()) is None

@@ -17,7 +17,7 @@ from transduce.training.schedule import Decay
 from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed
-CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
+CLOSING = 7  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
 FINISHING = 5.0, 0.05  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
 
 
