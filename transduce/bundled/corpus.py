@@ -31,7 +31,7 @@ def reserved(pair: Sentence) -> bool:
 def headlines(train: int = 300, seed: int = 2) -> Bundled:
     """Another, small kind of text, to carry a model over to: the same German, but English as in headlines, without
     articles. Its sentences are those of another seed."""
-    whole = bundled(train, seed=seed)
+    whole = bundled(train=train, seed=seed)
     return Bundled(*([_headline(pair) for pair in split] for split in (whole.train, whole.dev, whole.test)))
 
 

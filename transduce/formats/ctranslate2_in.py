@@ -38,7 +38,14 @@ LANGUAGE = re.compile(r"__(\w{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2
 STACKS = {"encoder": "source", "decoder": "target"}  # and the embedding of each
 UNSAID_POSITIONS = 500  # where a file has no table
 USUAL_EPSILON = 1e-5  # of norms
-SAID = ("activation", r"alibi\w*", r"alignment_\w+", "embeddings_merge", "multi_query_attention", r"num_heads\w*")
+SAID: tuple[str, ...] = (
+    "activation",
+    r"alibi\w*",
+    r"alignment_\w+",
+    "embeddings_merge",
+    "multi_query_attention",
+    r"num_heads\w*",
+)
 SAID += ("pre_norm", r"scale_\w+", "start_from_zero_embedding", "position_encodings/encodings", "sliding_window")
 KNOWN = rf"(encoder|decoder)/({'|'.join(SAID)})|num_heads"  # what a stack says of itself, beside its weights
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
