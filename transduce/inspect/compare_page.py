@@ -12,46 +12,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from transduce.inspect.page import policy, render
+from transduce.inspect.page import render
+from transduce.inspect.side_by_side import around
 
 if TYPE_CHECKING:
     from transduce.inspect.trace import Trace
     from transduce.report import Table
 
-FRAME = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="generator" content="transduce">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.45 system-ui, sans-serif; }}
-body {{ max-width: 75rem; margin: 1.5rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; margin: 1rem 0; }}
-th, td {{ padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #8886; }}
-th:first-child, td:first-child {{ text-align: left; }}
-article {{ border-top: 1px solid #8886; padding: .8rem 0; }}
-dl {{ display: grid; grid-template-columns: max-content 1fr max-content; gap: .15rem 1rem; margin: 0; }}
-dt, .score {{ color: #888; }}
-dd {{ margin: 0; }}
-mark {{ background: #f5b84155; color: inherit; border-radius: .2em; }}
-.pair {{ display: grid; grid-template-columns: 1fr 1fr; gap: 1px; background: #8886; margin-top: .5rem; }}
-iframe {{ width: 100%; height: 48rem; border: 0; background: Canvas; }}
-summary {{ cursor: pointer; margin-top: .4rem; }}
-@media (max-width: 60rem) {{ .pair {{ grid-template-columns: 1fr; }} }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
+STYLE = """:root { color-scheme: light dark; font: 16px/1.45 system-ui, sans-serif; }
+body { max-width: 75rem; margin: 1.5rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #8886; }
+th:first-child, td:first-child { text-align: left; }
+article { border-top: 1px solid #8886; padding: .8rem 0; }
+dl { display: grid; grid-template-columns: max-content 1fr max-content; gap: .15rem 1rem; margin: 0; }
+dt, .score { color: #888; }
+dd { margin: 0; }
+mark { background: #f5b84155; color: inherit; border-radius: .2em; }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1px; background: #8886; margin-top: .5rem; }
+iframe { width: 100%; height: 48rem; border: 0; background: Canvas; }
+summary { cursor: pointer; margin-top: .4rem; }
+@media (max-width: 60rem) { .pair { grid-template-columns: 1fr; } }"""
+BODY = """<h1>{title}</h1>
 {scores}
 <h2>Where they differ most</h2>
 <p>{counts} Marked words are those that the other has not. The number behind a translation is its chrF.</p>
-{lines}
-</body>
-</html>
-"""
+{lines}"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +57,7 @@ def compare_page(names: tuple[str, str], table: Table, counts: str, differences:
     title = html.escape(f"{names[0]} and {names[1]}")
     lines = "\n".join(_article(names, one) for one in differences) or "<p>Nowhere: all translations are the same.</p>"
     counts = html.escape(counts)
-    return FRAME.format(policy=policy(), title=title, scores=_scores(table), counts=counts, lines=lines)
+    return around(title, STYLE, BODY.format(title=title, scores=_scores(table), counts=counts, lines=lines))
 
 
 def _scores(table: Table) -> str:

@@ -18,26 +18,32 @@ from transduce.inspect.page import policy, render
 if TYPE_CHECKING:
     from transduce.inspect.trace import Trace
 
-FRAME = """<!doctype html>
+HEAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="generator" content="transduce">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>Attention of two models: {title}</title>
+<title>{title}</title>
 <style>
-html, body {{ height: 100%; margin: 0; }}
-body {{ display: grid; gap: 1px; background: #888; }}
-body {{ grid-template-columns: repeat(auto-fit, minmax(min(100%, 40rem), 1fr)); }}
-iframe {{ width: 100%; height: 100%; min-height: 100vh; border: 0; background: Canvas; }}
+{style}
 </style>
 </head>
 <body>
-{frames}
+{body}
 </body>
 </html>
 """
+STYLE = """html, body { height: 100%; margin: 0; }
+body { display: grid; gap: 1px; background: #888; }
+body { grid-template-columns: repeat(auto-fit, minmax(min(100%, 40rem), 1fr)); }
+iframe { width: 100%; height: 100%; min-height: 100vh; border: 0; background: Canvas; }"""
+
+
+def around(title: str, style: str, body: str) -> str:
+    """A page that holds attention pages in frames, and loads nothing; what it is given must be markup already."""
+    return HEAD.format(policy=policy(), title=title, style=style, body=body)
 
 
 def write_side_by_side(traces: Sequence[Trace], path: Path) -> Path:
@@ -48,6 +54,6 @@ def write_side_by_side(traces: Sequence[Trace], path: Path) -> Path:
         f'<iframe title="{html.escape(trace.model)}" srcdoc="{html.escape(render(trace), quote=True)}"></iframe>'
         for trace in traces
     )
-    title = html.escape(traces[0].text[:80])
-    write_output(path, FRAME.format(policy=policy(), title=title, frames=frames).encode())
+    title = f"Attention of two models: {html.escape(traces[0].text[:80])}"
+    write_output(path, around(title, STYLE, frames).encode())
     return path
