@@ -163,6 +163,7 @@ def main() -> None:
     words.add_argument("--pairs", type=int, help="the first so many of the training text")
     words.add_argument("--device", default="cpu")
     words.add_argument("--flags", nargs="*", default=[], help="further flags of transduce train, without the dashes")
+    words.add_argument("--label", help="what the rows call a way with such flags")
     words.add_argument("--keep", type=Path, help="folder in which runs stay")
     words.add_argument("--out", type=Path, default=HERE / "results" / "recipe.jsonl")
     words.add_argument("--table", action="store_true")
@@ -171,6 +172,8 @@ def main() -> None:
         table(given.out)
         return
     given.flags = [f"--{flag}" for flag in given.flags]
+    if given.flags and not given.label:
+        words.error("--flags makes another way of it: say its name with --label")
     recipe = RECIPES[given.task]
     if given.backwards:
         recipe = dataclasses.replace(recipe, source=recipe.target, target=recipe.source)
@@ -179,7 +182,7 @@ def main() -> None:
             name = f"{given.task}{'-backwards' if given.backwards else ''}"
             with tempfile.TemporaryDirectory() as temporary:
                 folder = (
-                    given.keep / f"{name}-{way}-{given.minutes:g}-{given.pairs or 'all'}-{seed}"
+                    given.keep / f"{name}-{given.label or way}-{given.minutes:g}-{given.pairs or 'all'}-{seed}"
                     if given.keep
                     else Path(temporary)
                 )
@@ -187,7 +190,7 @@ def main() -> None:
                 found = marian(given, seed, folder) if way == "marian" else one(way, recipe, given, seed, folder)
             facts = {
                 "task": name,
-                "way": way,
+                "way": given.label or way,
                 "minutes": given.minutes,
                 "pairs": given.pairs,
                 "seed": seed,
