@@ -22,6 +22,7 @@ FLOORS = [
     {"formats"},
     {"engine"},
     {"training"},
+    {"vectors"},
     {"inspect"},
     {"model"},
     {"commands"},
@@ -49,6 +50,7 @@ ONE_DOOR = {
     "charset_normalizer": ["data/encoding.py"],
     "pyarrow": ["data/parquet.py"],
     "backports": ["data/packed.py"],
+    "numba": ["vectors/kernels/compiled.py"],
 }
 LIGHT = (
     "torch",

@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from transduce.model import Model
     from transduce.report import Report
+    from transduce.vectors.labeller import Labeller
+    from transduce.vectors.word_vectors import WordVectors
 
 
 def load(
@@ -26,14 +28,31 @@ def load(
     languages: tuple[str | None, str | None] = (None, None),
     adapter: str | Path | None = None,
     **search: Any,
-) -> Model:
+) -> Model | Labeller:
     """The model in a folder, ready to use. `search` changes its search settings: load(..., beam=1).
 
     A model of many languages is told which: load(..., languages=("de", "en")). With `adapter`, a file of adapters that
     were trained on this model (LoRA), it is the model that came out of that training."""
+    from transduce.arguments import check_folder
     from transduce.model import Model
+    from transduce.vectors.folder import is_fasttext
+    from transduce.vectors.labeller import Labeller
 
+    check_folder(folder, "folder")
+    if is_fasttext(Path(folder)):
+        return Labeller.load(folder, **search)
     return Model.load(folder, device, weights, languages=languages, adapter=adapter, **search)
+
+
+def vectors(path: str | Path) -> WordVectors:
+    """Word vectors from a model folder of the kind fasttext, or a file: .bin, .ftz, .vec, word2vec, GloVe.
+
+    vectors("words.vec")["tea"] is a NumPy array; vectors("words.bin").nearest("tea") its neighbours."""
+    from transduce.arguments import check_folder
+    from transduce.vectors.word_vectors import load_vectors
+
+    check_folder(path, "path")
+    return load_vectors(path)
 
 
 def train(
@@ -47,7 +66,7 @@ def train(
     source: str | Path | None = None,
     target: str | Path | None = None,
     **settings: dict[str, Any],
-) -> Model:
+) -> Model | Labeller:
     """Train on pairs in memory, or on files, and give back the model: train("runs/x", pairs, model={"layers": 3}).
 
     Files are those of the command line: train("runs/x", source="a.de", target="a.en"), with validation text in
@@ -66,6 +85,8 @@ def train(
     files = {name: str(path) for name, path in (("source", source), ("target", target)) if path is not None}
     if files and isinstance(settings.get("data", {}), dict):  # what is none is refused with all other settings
         settings["data"] = {**settings.get("data", {}), **files}
+    if preset == "fasttext":
+        return _train_labels(run, pairs, valid_pairs, task, settings, report)
     wanted = resolve(run, preset, None, settings, task)
     resolved = settings_of(wanted)
     training, validation = open_corpora(resolved, report) if pairs is None else (ListCorpus(pairs), None)
@@ -74,6 +95,30 @@ def train(
     with curve_at_the_end(run, report):
         fit(run, training, validation, wanted, report)
     return load(run, resolved.training.device)
+
+
+def _train_labels(
+    run: Path, pairs: Any, valid_pairs: Any, task: str, settings: dict[str, dict[str, Any]], report: Report
+) -> Labeller:
+    """fastText's classifier, from pairs of text and label, or from files."""
+    from transduce.commands.labels import train_labels
+    from transduce.errors import ArgumentError
+    from transduce.settings.compose import compose
+    from transduce.settings.presets import find
+    from transduce.vectors.fit import fit
+    from transduce.vectors.labelled import labels_of
+    from transduce.vectors.labeller import Labeller
+
+    if task != "classify":
+        raise ArgumentError('preset="fasttext" needs task="classify"')
+    if valid_pairs is not None:
+        raise ArgumentError("preset fasttext does not look at validation pairs; measure with the model afterwards")
+    if pairs is None:
+        train_labels(run, None, settings, None, report)
+    else:
+        lines = [(labels_of(label), text) for text, label in pairs]
+        fit(run, compose(find("fasttext").settings, settings), lambda: lines, report)
+    return Labeller.load(run)
 
 
 def convert(

@@ -29,6 +29,7 @@ from transduce.commands.plot import PLOTS
 from transduce.commands.shortlist import shortlist
 from transduce.commands.train import train
 from transduce.commands.translate import score, translate
+from transduce.commands.vectors import VECTORS
 from transduce.commands.watch import runs, watch
 from transduce.errors import Stopped, TransduceError, UserError
 from transduce.files import strict_json
@@ -49,16 +50,18 @@ def make_app() -> cyclopts.App:
         version=transduce.__version__,
         help="Sequence transduction you can read, train, look into and ship.",
         help_epilogue="Every command takes --debug: show where an unexpected error came from.\n\nExamples:\n"
-        + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *PLOTS.values())),
+        + "\n".join(f"  {_example(function)}" for function in (*COMMANDS, *VECTORS.values(), *PLOTS.values())),
         help_format="plaintext",
         default_parameter=PLAIN,
     )
     for place, function in enumerate(COMMANDS):
         app.command(function, name=function.__name__, sort_key=place, help_epilogue="")
-    plot = cyclopts.App(name="plot", help="Draw pictures.", sort_key=len(COMMANDS), help_epilogue="")
-    for name, drawing in PLOTS.items():
-        plot.command(drawing, name=name)
-    app.command(plot)
+    groups = {"vectors": ("Train word vectors, and ask them.", VECTORS), "plot": ("Draw pictures.", PLOTS)}
+    for name, (summary, members) in groups.items():
+        group = cyclopts.App(name=name, help=summary, sort_key=len(COMMANDS), help_epilogue="")
+        for member, function in members.items():
+            group.command(function, name=member)
+        app.command(group)
     return app
 
 

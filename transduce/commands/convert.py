@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from transduce.commands import Hidden
+from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
 from transduce.commands.send import load_as, send, sentences_for, to_argos
 from transduce.errors import ModelError, SettingsError
 from transduce.report import SILENT, Report, Table
@@ -27,12 +28,14 @@ def convert(
     source: Path,
     destination: Path,
     *,
-    to: Literal["transduce", "huggingface", "ctranslate2", "argos", "onnx"] = "transduce",
+    to: Literal["transduce", "huggingface", "ctranslate2", "argos", "onnx", "fasttext"] = "transduce",
     quantization: Literal["int8", "int8_float32", "int16", "float16", "bfloat16"] | None = None,
     text: str | None = None,
     revision: str | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    rows: int | None = None,
+    retrain: str | None = None,
     check: bool = False,
     report: Hidden = SILENT,
 ) -> Table | None:
@@ -50,18 +53,19 @@ def convert(
     source
         To bring in: a folder of Hugging Face's (MarianMTModel, which all of OPUS-MT is, M2M100, NLLB, mBART-50), or its
         name on the hub, such as Helsinki-NLP/opus-mt-de-en (an extra: hub); a folder of CTranslate2's with the model's
-        SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it.
+        SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it;
+        fastText's .bin and .ftz; vectors as .vec, by word2vec or GloVe.
         To send out: a model folder of ours.
     destination
         Folder to make, for argos a file; it must not exist.
     to
         transduce: bring in. huggingface: MarianMTModel, or Pegasus where norms come before; with tokenizer files.
         ctranslate2: for fast CPUs and GPUs, with SentencePiece files. argos: a package for LibreTranslate. onnx: two
-        graphs with a program that runs them without PyTorch.
+        graphs with a program that runs them without PyTorch. fasttext: a .bin, or a quantised .ftz, by its ending.
     quantization
         For ctranslate2 and argos: weights in fewer bits. For onnx: int8.
     text
-        Sentences to compare with; those of the bundled corpus if not given.
+        Sentences to compare with; those of the bundled corpus if not given. For fasttext: lines with labels.
     revision
         Of a name on the hub: a commit, so that it is the same model every time.
     source_language
@@ -69,6 +73,10 @@ def convert(
         For argos: the language's code, such as de.
     target_language
         What it translates into, likewise.
+    rows
+        For an .ftz: so many rows, those with the longest vectors; all if not given.
+    retrain
+        For an .ftz: the training text, on which what is left of the rows learns once more.
     check
         Fail where too few translations agree.
     """
@@ -79,6 +87,11 @@ def convert(
         raise SettingsError(f"--quantization {quantization} needs --to ctranslate2 or argos; onnx has int8")
     languages = (source_language, target_language)
     with _made(destination) as place:
+        if to == "fasttext":
+            return send_fasttext(source, place, rows, retrain, text, report)
+        if to == "transduce" and is_vectors_file(source):
+            bring_in_vectors(source, place, report)
+            return None
         if to == "transduce":
             _bring_in(_found(source, revision), place, languages, report)
             report.say(f"{destination} is made; try: transduce translate {destination}")

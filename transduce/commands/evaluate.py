@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.commands import Hidden, SearchFlags, search_settings
-from transduce.errors import DataError
+from transduce.commands.labels import evaluate_labels, is_labeller, table_of_labels
+from transduce.errors import DataError, SettingsError
 from transduce.files.run_folder import ModelFolder
 from transduce.report import SILENT, Report, Table
 from transduce.settings import config_file
@@ -32,6 +33,8 @@ def evaluate(
     length_penalty: float | None = None,
     tokenize: str | None = None,
     samples: int = 1000,
+    k: int = 1,
+    confusion: Path | None = None,
     device: str = "auto",
     weights: str | None = None,
     adapter: Path | None = None,
@@ -69,6 +72,10 @@ def evaluate(
         sacreBLEU tokenizer, such as 13a or zh. The model's setting if not given.
     samples
         Bootstrap samples, for confidence intervals and for the test.
+    k
+        Of labels by fastText's classifier: precision and recall of so many labels a line.
+    confusion
+        Likewise: a picture of what was said where which label was true, as a .png, .svg or .pdf.
     device
         auto, cpu, cuda or mps.
     weights
@@ -87,9 +94,15 @@ def evaluate(
     from transduce.data.open import open_corpus
     from transduce.model import Model
     from transduce.text.normalise import normalise
+    from transduce.vectors.labeller import Labeller
 
     if not model.exists():
         raise DataError(f"there is no folder, or file of translations, {model}")
+    if is_labeller(model) and against is None:
+        found = evaluate_labels(model, source, reference, columns, k, confusion)
+        return found if json else table_of_labels(found)
+    if k != 1 or confusion is not None:
+        raise SettingsError("--k and --confusion are for models of the kind fasttext alone, without --against")
     config = ModelFolder(model).config
     stored = config_file.read_whole(config) if model.is_dir() and config.exists() else compose()
     labels = task_of(stored).labels
@@ -102,6 +115,8 @@ def evaluate(
     def translations(of: Path, weights: str | None) -> list[str]:
         if of.is_file():
             return list(read_lines(of))
+        if is_labeller(of):
+            return [t.text for t in Labeller.load(of).stream(pair.source for pair in pairs)]
         spoken, own = (source_language, target_language), adapter if of == model else None
         loaded = Model.load(of, device, weights, languages=spoken, adapter=own, **search)
         if labels:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from transduce.commands import Hidden, Output
+from transduce.commands.labels import explain_labels, is_labeller
 from transduce.errors import DataError
 from transduce.files.output import check_output
 from transduce.files.run_folder import ModelFolder
@@ -40,7 +41,7 @@ def inspect(
     sentence
         Source sentence.
     target
-        Translation to look at instead of the model's own.
+        Translation to look at instead of the model's own; of a model of the kind fasttext, a label.
     against
         Another model folder: both are shown on one page, side by side.
     output
@@ -59,6 +60,10 @@ def inspect(
     from transduce.inspect.side_by_side import write_side_by_side
     from transduce.model import Model
 
+    if is_labeller(model):
+        check_output(output, force=force)
+        yield from explain_labels(model, sentence, target, output)
+        return
     page = output or ModelFolder(model).attention_page
     if output is None and page.is_symlink():
         raise DataError(f"{page} is a link and is not written through; remove it, or name a file with -o")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from transduce.commands import Flags, Hidden
+from transduce.commands.labels import PRESET, is_labeller, train_labels
 from transduce.errors import SettingsError
 from transduce.report import SILENT
 
@@ -30,6 +31,7 @@ def train(
     device: str | None = None,
     minutes: float | None = None,
     pause_after: float | None = None,
+    autotune_minutes: float | None = None,
     settings: Flags = None,
     report: Hidden = SILENT,
 ) -> None:
@@ -40,6 +42,8 @@ def train(
     Several texts: transduce train runs/mine --source a.de --target a.en --source b.tsv --weight 3 --weight 1
 
     Further from a model: transduce train runs/mine --from runs/other --source a.de --target a.en --minutes 15
+
+    A classifier in seconds: transduce train runs/topics --task classify --preset fasttext --source labelled.txt
 
     Without --source it trains on the bundled German-English corpus.
     Any setting can be a flag, such as --model.layers 4; transduce settings lists them.
@@ -80,6 +84,8 @@ def train(
         Time of the whole run, everything counted; the model is done when it is over. Given more later, it goes on.
     pause_after
         Minutes after which this command saves and ends; the same command goes on with the run.
+    autotune_minutes
+        With --preset fasttext: search so long for settings that are good on the validation text.
     """
     began = time.monotonic()  # to load PyTorch is part of the time that is given
     from transduce.inspect.curve import curve_at_the_end
@@ -95,6 +101,18 @@ def train(
     flags.setdefault("data", {}).update({key: value for key, value in text.items() if value is not None})
     training_flags = {"device": device, "minutes": minutes, "start": None if start is None else str(start)}
     flags.setdefault("training", {}).update({key: value for key, value in training_flags.items() if value is not None})
+    if preset == PRESET or is_labeller(run):
+        if task != "classify" and preset == PRESET:
+            raise SettingsError(
+                "--preset fasttext needs --task classify; for word vectors see: transduce vectors train"
+            )
+        for flag, given in (("--minutes", minutes), ("--pause-after", pause_after), ("--from", start)):
+            if given is not None:
+                raise SettingsError(f"--preset fasttext trains by epochs (--vectors.epochs) and takes no {flag}")
+        train_labels(run, config, flags, autotune_minutes, report)
+        return
+    if autotune_minutes is not None:
+        raise SettingsError("--autotune-minutes goes with --preset fasttext")
     wanted = resolve(run, preset, config, flags, task)
     resolved = settings_of(wanted)
     if task == "classify" and resolved.data.source is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from transduce.commands import Hidden, Output, SearchFlags, note_unfinished, search_settings
+from transduce.commands.labels import is_labeller
 from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -131,6 +132,7 @@ def translate(
     from transduce.decoding.wishes import Wishes
     from transduce.model import Model
     from transduce.text.glossary import Glossary
+    from transduce.vectors.labeller import Labeller
 
     which, count = parse_shard(shard)
     if not json:
@@ -140,7 +142,11 @@ def translate(
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
     spoken, searched = (source_language, target_language), search_settings(settings, **flags)
-    translator = Model.load(model, device, weights, together or (), spoken, adapter, **searched)
+    if is_labeller(model):
+        _refuse_beside_labels({"--with": together, "--adapter": adapter, "--weights": weights})
+        translator: Model | Labeller = Labeller.load(model, **searched)
+    else:
+        translator = Model.load(model, device, weights, together or (), spoken, adapter, **searched)
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
     mark = mark_of(model, inputs, translator.search, *asked)
@@ -167,6 +173,12 @@ def translate(
     numbered = zip(itertools.count(which + done * count, count), translations(), strict=False)
     watched = _warn_at_the_end(numbered, translator.lengths.longest, report)
     return deliver(_lines_of(watched, n_best, json, alignments), output, report, mark, kept)
+
+
+def _refuse_beside_labels(given: dict[str, object]) -> None:
+    for flag, value in given.items():
+        if value:
+            raise SettingsError(f"{flag} does not go with a model of the kind fasttext, which gives labels")
 
 
 def _refuse_what_needs_json(n_best: int, joined: bool, alignments: bool, alternatives: int) -> None:

@@ -173,3 +173,20 @@ def curves_of(runs: Sequence[Run], output: Path) -> Path:
     if any(run.valid for run in runs):
         made.legend(loc="outside right upper", frameon=False)
     return save(made, output)
+
+
+def confusion_matrix(counts: np.ndarray, labels: Sequence[str], output: Path) -> Path:
+    """Which label is said (columns) where which is true (rows)."""
+    size = max(4.0, 0.35 * len(labels) + 2)
+    made = figure(size + 1, size, "what was said (columns) where this was true (rows)")
+    axes = made.add_subplot()
+    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(labels)), labels, rotation=90)
+    axes.set_yticks(range(len(labels)), labels)
+    if len(labels) <= 20:
+        for row, column in np.ndindex(*counts.shape):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            if counts[row, column]:
+                axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=colour, fontsize=8)
+    return save(made, output)

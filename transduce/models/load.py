@@ -69,6 +69,10 @@ def load_text(folder: Path, weights: str = MODEL) -> tuple[Settings, Tokenizers]
     verify(folder, others, present=[weights])
     _require(folder, [CONFIG])
     settings = config_file.read_whole(folder / CONFIG)
+    if settings.model.kind == "fasttext":
+        raise ModelError(
+            f"{folder} is of the kind fasttext: it works with translate, evaluate, inspect, convert and vectors"
+        )
     _require(folder, file_names(settings.text))
     return settings, Tokenizers.load(folder, settings.text)
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from transduce.errors import SettingsError, did_you_mean
 from transduce.settings.entries import entries, flat, written
-from transduce.settings.sections import PROTECTED, ModelSettings, SearchSettings, Settings, TextSettings, listed
+from transduce.settings.sections import (
+    PROTECTED,
+    ModelSettings,
+    SearchSettings,
+    Settings,
+    TextSettings,
+    VectorSettings,
+    listed,
+)
 from transduce.settings.task import task_of
 
 
@@ -23,6 +31,7 @@ def check(settings: Settings) -> None:
     wrong += [] if wrong else _impossible_model(settings)
     wrong += [*_impossible_text(settings), *_impossible_protection(settings.text)]
     wrong += [*_impossible_training(settings), *_impossible_search(settings.search)]
+    wrong += _impossible_vectors(settings.vectors)
     if wrong:
         raise SettingsError("; ".join(wrong))
 
@@ -31,7 +40,7 @@ def _impossible_model(settings: Settings) -> Iterator[str]:
     m, t, b = settings.model, settings.text, settings.batch
     if m.kind != "rnn" and (m.d_k is None or m.d_v is None) and m.d_model % m.heads:
         yield f"model.d_model={m.d_model} must be a multiple of model.heads={m.heads}"
-    if (m.kind == "classifier") != task_of(settings).labels:
+    if m.kind != "fasttext" and (m.kind == "classifier") != task_of(settings).labels:
         yield (
             f"model.kind={m.kind} does not go with text.target_tokenizer={t.target_tokenizer}: classifiers write labels"
         )
@@ -52,6 +61,15 @@ def _impossible_model(settings: Settings) -> Iterator[str]:
         yield f"model.d_model={m.d_model} must be even for sin/cos positions"
     if m.tie_source and not (t.joint or t.same_ids):
         yield "model.tie_source=true needs text.joint=true, one vocabulary for both languages"
+
+
+def _impossible_vectors(v: VectorSettings) -> Iterator[str]:
+    if 0 < v.longest < v.shortest:
+        yield f"vectors.shortest={v.shortest} must not exceed vectors.longest={v.longest}; for words only, longest is 0"
+    if v.loss == "ova" and v.objective != "labels":
+        yield f"vectors.loss=ova needs vectors.objective=labels, not {v.objective}"
+    if v.word_ngrams > 1 and v.objective != "labels":
+        yield f"vectors.word_ngrams={v.word_ngrams} needs vectors.objective=labels, not {v.objective}"
 
 
 def _impossible_text(settings: Settings) -> Iterator[str]:

@@ -67,6 +67,18 @@ PRESETS: dict[str, Preset] = {
             "training": {"steps": 300_000, "average": 20},
         },
     ),
+    "fasttext": Preset(
+        "fastText's classifier: bags of words and pairs of words, trained in seconds; with --task classify.",
+        {
+            "model": {"kind": "fasttext", "tie_output": False, "tie_source": False},
+            "text": {"joint": False, "target_tokenizer": "labels"},
+            "vectors": {
+                **{"objective": "labels", "loss": "softmax", "epochs": 10, "rate": 0.5},
+                **{"min_count": 1, "longest": 0, "word_ngrams": 2},
+            },
+        },
+        ("Only the sections vectors and data are read.",),
+    ),
     "rnn": Preset(
         "GRU encoder and decoder without attention, about 0.6 million weights: for the bundled corpus, beside tiny.",
         {"model": {**RECURRENT, "attention": False}, **SMALL_TEXT},

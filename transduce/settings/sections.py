@@ -36,8 +36,9 @@ def setting(
 class ModelSettings:
     """The model; the defaults are the paper's base Transformer."""
 
-    kind: Literal["transformer", "rnn", "classifier"] = setting(
-        "transformer", "transformer; rnn; classifier: a Transformer's encoder that gives labels"
+    kind: Literal["transformer", "rnn", "classifier", "fasttext"] = setting(
+        "transformer",
+        "transformer; rnn; classifier: a Transformer's encoder that gives labels; fasttext: section vectors",
     )
     score: Literal["scaled", "dot", "additive", "bilinear"] = setting("scaled", "how attention compares query and key")
     score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full", least=1)
@@ -228,6 +229,39 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
+class VectorSettings:
+    """Word vectors and the fast classifier; fastText's names in brackets, and its defaults for word vectors."""
+
+    objective: Literal["skipgram", "cbow", "labels"] = setting(
+        "skipgram", "a word predicts its neighbours; they predict it (cbow); a line predicts its labels"
+    )
+    loss: Literal["ns", "hs", "softmax", "ova"] = setting(
+        "ns", "negative sampling; hierarchical softmax; softmax; one against all, for several labels a line"
+    )
+    dimension: int = setting(100, "numbers in a vector (dim)", least=1, most=10_000)
+    epochs: int = setting(5, "how often the text is gone through (epoch)", least=1)
+    rate: float = setting(0.05, "learning rate at the beginning; it falls to 0 (lr)", above=0)
+    window: int = setting(5, "farthest neighbour that a word predicts (ws)", least=1, most=1000)
+    negatives: int = setting(5, "of negative sampling, for each target (neg)", least=0, most=1000)
+    power: float = setting(0.75, "negatives are drawn by their counts to this power", least=0, most=1)
+    min_count: int = setting(5, "words that come less often have no row of their own (minCount)", least=1)
+    min_label_count: int = setting(1, "labels that come less often are left out (minCountLabel)", least=1)
+    subsample: float = setting(1e-4, "share of the text above which a word is often skipped (t)", above=0)
+    shortest: int = setting(3, "characters of the shortest n-gram (minn)", least=1, most=100)
+    longest: int = setting(6, "characters of the longest n-gram; 0: words only (maxn)", least=0, most=100)
+    word_ngrams: int = setting(1, "words of the longest word n-gram, for labels (wordNgrams)", least=1, most=100)
+    buckets: int = setting(2_000_000, "rows that n-grams are hashed into (bucket)", least=1, most=2_000_000_000)
+    unseen: Literal["zero", "skipped"] = setting(
+        "zero", "an n-gram that training has not seen counts as 0; or not at all, as in pruned .ftz files"
+    )
+    tokens: Literal["words", "characters"] = setting("words", "cut at white space; or Chinese characters one by one")
+    balance: bool = setting(False, "rare labels count as much as frequent ones")
+    pretrained: str | None = setting(None, "file of vectors to begin with: .vec, .bin, word2vec or GloVe")
+    threads: int | None = setting(None, "none: one a core; 1: the same result every time", least=1, most=1024)
+    seed: int = setting(1, "of the first vectors and of all draws", least=0)
+
+
+@dataclass(frozen=True)
 class SearchSettings:
     """How translations are looked for."""
 
@@ -240,6 +274,7 @@ class SearchSettings:
     groups: int = setting(1, "of beams that are kept apart (diverse beams)", least=1)
     diversity: float = setting(0.5, "taken from a token for each group that chose it before", least=0)
     temperature: float = setting(1.0, "of sampling; below 1 sharper", above=0, most=100)
+    threshold: float = setting(0.0, "labels of the kind fasttext that are less probable are not given", least=0, most=1)
     top_k: int | None = setting(None, "draw among so many most probable tokens", least=1)
     top_p: float | None = setting(None, "draw among the fewest tokens with this share of probability", above=0, most=1)
     min_p: float | None = setting(None, "draw among tokens with this share of the best one's", above=0, most=1)
@@ -275,3 +310,4 @@ class Settings:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
+    vectors: VectorSettings = field(default_factory=VectorSettings)

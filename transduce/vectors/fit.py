@@ -1,0 +1,127 @@
+"""From text to a trained model in its run folder: count, encode, train; a run that exists goes on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import DataError, SettingsError, Stopped
+from transduce.files import strict_json
+from transduce.files.lock import locked, sign
+from transduce.files.manifest import verify, write_folder
+from transduce.files.reading import SMALL, read_bytes
+from transduce.files.run_folder import CONFIG, MODEL, STATE, RunFolder
+from transduce.models.weights import read_tensors, tensor_bytes
+from transduce.report import SILENT, Progress, Report
+from transduce.settings import config_file
+from transduce.settings.sections import Settings, VectorSettings
+from transduce.vectors.dictionary import CUTS, Dictionary, count
+from transduce.vectors.encode import LabelledLine, Lines, Text, encode, refuse_unlabelled
+from transduce.vectors.folder import network_of, save, tensors_of
+from transduce.vectors.kernels.hashing import mark_word_ngrams
+from transduce.vectors.network import Network, new_network, word_buckets
+from transduce.vectors.pretrained import begin_with
+from transduce.vectors.training import train
+
+
+class Source(NamedTuple):
+    """Text that was read, whatever is to be learned from it."""
+
+    dictionary: Dictionary
+    text: Text
+
+
+def read_source(s: VectorSettings, lines: Lines, folder: Path, report: Report = SILENT, hashed: bool = False) -> Source:
+    """Read the text twice: to count, and to write it as numbers into a folder. `hashed`: as word n-grams need it."""
+    cut = CUTS[s.tokens]
+    with report.progress("count words") as bar:
+        dictionary = count(_counted(lines, bar), cut, s.min_count, s.min_label_count)
+    with report.progress("read") as bar:
+        text = encode(_counted(lines, bar), dictionary, cut, folder, hashed or s.word_ngrams > 1)
+    if s.objective == "labels":
+        refuse_unlabelled(text)
+        if len(dictionary.labels) < 2:
+            raise DataError(f"all lines have the same label, {dictionary.labels[0]}: there is nothing to tell apart")
+    words, labels = len(dictionary.words), len(dictionary.labels)
+    report.say(
+        f"{dictionary.tokens:,} words in {text.lines:,} lines; {words:,} different ones come often enough"
+        + (f"; {labels:,} labels" if labels else "")
+    )
+    return Source(dictionary, text)
+
+
+def network_for(settings: VectorSettings, source: Source, report: Report = SILENT) -> Network:
+    """A model that has not learned anything yet."""
+    network = new_network(settings, source.dictionary, _buckets_seen(settings, *source))
+    if settings.pretrained:
+        begin_with(network, Path(settings.pretrained), report)
+    return network
+
+
+def _counted(lines: Lines, bar: Progress) -> Iterator[LabelledLine]:
+    for number, line in enumerate(lines(), 1):
+        if number % 10_000 == 0:
+            bar.update(number, lines=f"{number:,}")
+        yield line
+
+
+def _buckets_seen(s: VectorSettings, dictionary: Dictionary, text: Text) -> NDArray[np.bool_]:
+    """Which buckets an n-gram of the text falls into."""
+    seen = np.zeros(s.buckets, np.bool_)
+    if s.longest:
+        seen[word_buckets(dictionary.words, s)[1]] = True
+    if s.objective == "labels" and s.word_ngrams > 1:
+        mark_word_ngrams(text.hashes, text.starts, s.word_ngrams, s.buckets, seen)
+    return seen
+
+
+def fit(run: Path, settings: Settings, lines: Lines, report: Report = SILENT) -> Network:
+    """Train in a run folder, or go on there, and leave the model."""
+    folder, began = RunFolder(run), time.monotonic()
+    with locked(run):
+        started = folder.checkpoints()
+        if not started and folder.model.exists():
+            raise SettingsError(f"{run} is trained to its end; choose another run folder")
+        if not started:
+            write_folder(run, {CONFIG: config_file.write(settings).encode()})
+            sign(folder)
+        source = read_source(settings.vectors, lines, folder.data, report)
+        text, mark, place = source.text, source.text.fingerprint(), 0
+        if started:
+            network, place = _read_checkpoint(started[-1], settings, mark)
+            report.say(f"{run} goes on after {place:,} stretches of its text")
+        else:
+            network = network_for(settings.vectors, source, report)
+        place, signal = train(network, text, report, place, lambda at: _write_checkpoint(folder, network, at, mark))
+        save(network, settings, run)  # also when it was stopped: what it knows can be used
+        if signal:
+            raise Stopped(f"stopped; what it knows so far is the model in {run}, and the same command goes on", signal)
+        for path in (*folder.checkpoints(), folder.data):
+            shutil.rmtree(path, ignore_errors=True)
+    report.say(f"the model is in {run}, {time.monotonic() - began:.1f} s after the beginning")
+    return network
+
+
+def _write_checkpoint(folder: RunFolder, network: Network, place: int, mark: int) -> None:
+    before = folder.checkpoints()
+    state = strict_json.dumps({"place": place, "text": mark}).encode()
+    write_folder(folder.checkpoint(place), {MODEL: tensor_bytes(tensors_of(network)), STATE: state})
+    for path in before:
+        if path != folder.checkpoint(place):
+            shutil.rmtree(path)
+
+
+def _read_checkpoint(path: Path, settings: Settings, mark: int) -> tuple[Network, int]:
+    verify(path, [MODEL, STATE])
+    state = strict_json.loads(read_bytes(path / STATE, SMALL))
+    if state["text"] != mark:
+        raise DataError(
+            f"{path.parent.parent} was begun with another text; give the same, or choose another run folder"
+        )
+    return network_of(read_tensors(path / MODEL), settings, path / MODEL), int(state["place"])

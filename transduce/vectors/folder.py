@@ -1,0 +1,104 @@
+"""A model folder of the kind fasttext: config.yaml, model.safetensors with matrices, words and counts, manifest.json.
+
+Nothing that a file says is believed before its parts are compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.errors import ModelError
+from transduce.files.manifest import verify, write_folder
+from transduce.files.run_folder import CONFIG, MODEL
+from transduce.models.weights import read_tensors, tensor_bytes
+from transduce.settings import config_file
+from transduce.settings.sections import Settings
+from transduce.vectors.dictionary import Dictionary, decoded, encoded, laid_out
+from transduce.vectors.network import Network
+
+KIND = "fasttext"
+TYPES = {"E": torch.float32, "U": torch.float32, "buckets": torch.int32, "tokens": torch.int64}
+TYPES |= {f"{side}{part}": kind for side in ("", "label_") for part, kind in
+          (("letters", torch.uint8), ("starts", torch.int64), ("counts", torch.int64))}  # fmt: skip
+
+
+def is_fasttext(folder: Path) -> bool:
+    """Whether this is a folder whose config.yaml says so."""
+    config = folder / CONFIG
+    if not config.is_file():
+        return False
+    model = config_file.read(config, follow_links=False).get("model")
+    return isinstance(model, dict) and model.get("kind") == KIND
+
+
+def save(network: Network, settings: Settings, folder: Path) -> None:
+    content = {MODEL: tensor_bytes(tensors_of(network)), CONFIG: config_file.write(settings).encode()}
+    write_folder(folder, content)
+
+
+def tensors_of(network: Network) -> dict[str, Tensor]:
+    d = network.dictionary
+    arrays = {"E": network.E, "U": network.U, "buckets": network.buckets, "tokens": np.array([d.tokens])}
+    for side, words, counts in (("", d.words, d.counts), ("label_", d.labels, d.label_counts)):
+        letters, starts = laid_out([encoded(word) for word in words])
+        arrays |= {f"{side}letters": letters.copy(), f"{side}starts": starts, f"{side}counts": counts}
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+def load(folder: Path) -> tuple[Network, Settings]:
+    verify(folder, [CONFIG, MODEL])
+    settings = config_file.read_whole(folder / CONFIG)
+    return network_of(read_tensors(folder / MODEL), settings, folder / MODEL), settings
+
+
+def network_of(tensors: dict[str, Tensor], settings: Settings, path: Path) -> Network:
+    """The model that some tensors are; they are refused where they do not fit together."""
+    if {name: tensor.dtype for name, tensor in tensors.items()} != TYPES:
+        raise ModelError(f"{path} does not hold what a model of the kind fasttext has")
+    a = {name: tensor.numpy() for name, tensor in tensors.items()}
+    sides = [_words(a[f"{side}letters"], a[f"{side}starts"], a[f"{side}counts"], path) for side in ("", "label_")]
+    dictionary = Dictionary(sides[0], a["counts"], sides[1], a["label_counts"], int(a["tokens"].sum()))
+    network = Network(settings.vectors, dictionary, a["E"], a["U"], a["buckets"])
+    if problem := misfit(network):
+        raise ModelError(f"{path} is damaged: {problem}")
+    return network
+
+
+def misfit(network: Network) -> str | None:
+    """What does not go together in a model from elsewhere."""
+    s, d = network.settings, network.dictionary
+    targets = len(network.counts)
+    rows = (len(d.words) + len(network.buckets), targets - (s.loss == "hs" and targets > 1))
+    for name, matrix, count in (("input", network.E, rows[0]), ("output", network.U, rows[1])):
+        if name == "output" and not len(matrix) and s.objective != "labels":
+            continue  # vectors from elsewhere, which predict nothing
+        if matrix.shape != (count, s.dimension):
+            return f"its {name} matrix has the shape {matrix.shape}, not {(count, s.dimension)}"
+        if not np.isfinite(matrix).all():
+            return f"its {name} matrix holds numbers that are infinite or none (NaN)"
+    b = network.buckets
+    if len(b) and (b.min() < 0 or b.max() >= s.buckets or len(np.unique(b)) != len(b)):
+        return "its n-grams have impossible buckets"
+    if len(set(d.words)) != len(d.words) or len(set(d.labels)) != len(d.labels):
+        return "a word or a label comes twice"
+    if (d.counts < 0).any() or (d.label_counts < 0).any():
+        return "a count is negative"
+    if s.objective == "labels" and not d.labels:
+        return "it has no labels"
+    return None
+
+
+def _words(
+    letters: NDArray[np.uint8], starts: NDArray[np.int64], counts: NDArray[np.int64], path: Path
+) -> Sequence[str]:
+    fits = starts.ndim == counts.ndim == letters.ndim == 1 and len(starts) == len(counts) + 1
+    if not fits or starts[0] != 0 or starts[-1] != len(letters) or (np.diff(starts) < 0).any():
+        raise ModelError(f"{path} is damaged: its words do not fit their number")
+    whole = letters.tobytes()
+    return [decoded(whole[a:b]) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]

@@ -1,0 +1,155 @@
+"""The loop: stretches of text, in order, each by one of some threads that share the two matrices without locks.
+
+The rate falls in a straight line from stretch to stretch, and each draws from a state of its own, made of the seed and
+its number. So a run with one thread gives the same result every time, also when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from transduce.errors import SettingsError
+from transduce.report import SILENT, Progress, Report
+from transduce.training.signals import catch_signals
+from transduce.vectors.encode import Text, spans
+from transduce.vectors.kernels.learning import labels, words
+from transduce.vectors.network import Network
+
+STRETCH = 20_000  # words
+LOOK = 0.2  # seconds between looks at the threads
+SAVE_EVERY = 120.0  # seconds between checkpoints
+BITS = 0xFFFFFFFFFFFFFFFF
+
+
+class Work:
+    """The text in stretches, and what is done with one of them."""
+
+    def __init__(self, network: Network, text: Text) -> None:
+        s = network.settings
+        self.network, self.text = network, text
+        self.stretches = list(spans(text.starts, STRETCH))
+        self.total = s.epochs * len(self.stretches)
+        self.keep = network.dictionary.kept_share(s.subsample)
+        counts = network.dictionary.label_counts
+        rare = counts.sum() / (len(counts) * counts) if s.balance and len(counts) else np.ones(len(network.U))
+        self.weights = rare.astype(np.float32)
+
+    def do(self, number: int) -> tuple[float, int, int]:
+        """The stretch of this number: (loss in all, of how many predictions, words read)."""
+        n, s = self.network, self.network.settings
+        first, last = self.stretches[number % len(self.stretches)]
+        rates = (s.rate * (1 - number / self.total), s.rate * (1 - (number + 1) / self.total))
+        state = np.array([_mixed(s.seed, number)], np.uint64)
+        where = (tuple(self.text), first, last, n.inputs, n.out)
+        if s.objective == "labels":
+            loss, predictions = labels(*where, s.word_ngrams, n.bucket_rows, self.weights, rates, state)
+        else:
+            loss, predictions = words(*where, s.objective == "skipgram", s.window, self.keep, rates, state)
+        return loss, predictions, int(self.text.starts[last] - self.text.starts[first])
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A state to draw from, unlike that of the number before (splitmix64)."""
+    value = (seed * 0x9E3779B97F4A7C15 + (number + 1) * 0xBF58476D1CE4E5B9) & BITS
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = ((value ^ (value >> shift)) * factor) & BITS
+    return value ^ (value >> 31)
+
+
+class Crew:
+    """Threads that take one stretch after the other, until there is none, or they are to pause."""
+
+    def __init__(self, work: Work, begin: int, threads: int) -> None:
+        self.work, self.next, self.threads = work, begin, threads
+        self.words, self.loss, self.predictions = 0, 0.0, 0
+        self.pause = False
+        self.fault: BaseException | None = None
+        self.lock = threading.Lock()
+
+    def run(self, look: Callable[[], bool]) -> None:
+        """Until all is done, or `look`, which is asked every moment, wants a pause. Afterwards all stretches before
+        `next` are done and no other is begun."""
+        crew = [threading.Thread(target=self._toil, daemon=True) for _ in range(self.threads)]
+        for thread in crew:
+            thread.start()
+        while any(thread.is_alive() for thread in crew):
+            crew[0].join(LOOK)
+            self.pause = look() or self.pause
+        if self.fault is not None:
+            raise self.fault
+
+    def _toil(self) -> None:
+        try:
+            while not self.pause:
+                with self.lock:
+                    number = self.next
+                    if number >= self.work.total:
+                        return
+                    self.next += 1
+                loss, predictions, read = self.work.do(number)
+                with self.lock:
+                    self.words, self.loss = self.words + read, self.loss + loss
+                    self.predictions += predictions
+        except BaseException as fault:  # is raised where somebody waits
+            self.fault, self.pause = fault, True
+
+
+def train(
+    network: Network,
+    text: Text,
+    report: Report = SILENT,
+    begin: int = 0,
+    save: Callable[[int], None] | None = None,
+    until: float = math.inf,
+) -> tuple[int, int]:
+    """Train from a stretch on. Gives the one to go on with, which is behind the last unless a signal asked for the end
+    or the clock has passed `until`, and that signal. `save` is called with it every other minute, and when a signal
+    comes."""
+    work = Work(network, text)
+    crew = Crew(work, begin, network.settings.threads or os.cpu_count() or 1)
+    saved = time.monotonic()
+    with catch_signals() as signals, report.progress("train", total=work.total) as bar:
+        show = _shower(crew, bar)
+
+        def look() -> bool:
+            show()
+            is_due = save is not None and time.monotonic() - saved > SAVE_EVERY
+            return bool(signals.stop or signals.save) or is_due or time.monotonic() > until
+
+        while crew.next < work.total and not signals.stop and time.monotonic() < until:
+            crew.pause, signals.save = False, False
+            crew.run(look)
+            _refuse_no_number(crew.loss, network)
+            if save is not None and crew.next < work.total:
+                save(crew.next)
+                saved = time.monotonic()
+    return crew.next, signals.stop
+
+
+def _shower(crew: Crew, bar: Progress) -> Callable[[], None]:
+    """What is shown of the work: the loss since it was last shown, the speed since the beginning."""
+    work, started, seen = crew.work, time.monotonic(), [0.0, 0]
+    epochs = work.network.settings.epochs
+
+    def show() -> None:
+        loss, predictions = crew.loss - seen[0], crew.predictions - seen[1]
+        if predictions:
+            seen[:] = crew.loss, crew.predictions
+            epoch = min(epochs, crew.next * epochs // work.total + 1)
+            speed = crew.words / max(1e-9, time.monotonic() - started)
+            facts = {"epoch": str(epoch), "loss": f"{loss / predictions:.3f}", "speed": f"{speed:,.0f} words/s"}
+            bar.update(crew.next, **facts)
+
+    return show
+
+
+def _refuse_no_number(loss: float, network: Network) -> None:
+    if not (math.isfinite(loss) and np.isfinite(network.U).all()):
+        s = network.settings
+        raise SettingsError(f"the loss is no number any more: vectors.rate={s.rate:g} is too high; try {s.rate / 10:g}")
