@@ -13,16 +13,15 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 
 # Lower rooms first. Rooms on one floor do not see each other.
 FLOORS = [
-    {"errors", "report"},
+    {"errors", "report", "signals"},
     {"files", "arguments"},
     {"settings"},
     {"nn", "text", "evaluate"},
     {"models", "data", "bundled"},
     {"fast", "decoding", "adapt"},
-    {"formats"},
+    {"formats", "vectors"},
     {"engine"},
     {"training"},
-    {"vectors"},
     {"inspect"},
     {"model"},
     {"commands"},

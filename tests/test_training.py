@@ -420,7 +420,7 @@ def test_a_stop_before_the_first_validation_changes_nothing_in_the_end(tmp_path:
 def test_a_second_signal_ends_it_at_once(first: str, second: str) -> None:
     program = f"""
 import os, signal, time
-from transduce.training.signals import catch_signals
+from transduce.signals import catch_signals
 from transduce.training.writer import Writer
 with catch_signals() as noted:
     writer = Writer()

@@ -89,11 +89,11 @@ def train(
     """
     began = time.monotonic()  # to load PyTorch is part of the time that is given
     from transduce.inspect.curve import curve_at_the_end
+    from transduce.signals import ignore_save_signal
     from transduce.training.prepare import open_corpora
     from transduce.training.recipe import settings_of
     from transduce.training.resolve import resolve
     from transduce.training.setup import fit
-    from transduce.training.signals import ignore_save_signal
 
     text: dict[str, Any] = {"source": source, "target": target, "weight": weight, "columns": columns}
     text |= {"valid_source": valid_source, "valid_target": valid_target, "languages": languages}

@@ -59,6 +59,8 @@ def _impossible_model(settings: Settings) -> Iterator[str]:
         yield f"model.score_rank={m.score_rank} needs model.score=bilinear, not {m.score}"
     if m.kind != "rnn" and m.positions != "learned" and m.d_model % 2:
         yield f"model.d_model={m.d_model} must be even for sin/cos positions"
+    if settings.training.start and (m.source_vectors or m.target_vectors):
+        yield "model.source_vectors and target_vectors are for a new model; one of training.start has its own"
     if m.tie_source and not (t.joint or t.same_ids):
         yield "model.tie_source=true needs text.joint=true, one vocabulary for both languages"
 

@@ -70,6 +70,8 @@ class ModelSettings:
     )
     tie_output: bool = setting(True, "target embedding = output projection")
     tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint or text.same_ids)")
+    source_vectors: str | None = setting(None, "file of word vectors that the source's embeddings begin with")
+    target_vectors: str | None = setting(None, "the same for the target's")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
     dropout: float = setting(0.1, "on each sublayer's output and on the embeddings", least=0, below=1)
     embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout", least=0, below=1)
@@ -203,6 +205,9 @@ class TrainingSettings:
         None,
         "updates after which one more layer learns, the last layer first, embeddings last; none: all at once",
         least=1,
+    )
+    vectors_rest: int = setting(
+        0, "updates for which embeddings that began with vectors stay as they are; for good: training.freeze", least=0
     )
     lora_rank: int | None = setting(None, "rank of adapters (LoRA), which then learn instead of the weights", least=1)
     lora_alpha: float | None = setting(None, "what adapters add counts alpha / rank times; none: twice", above=0)

@@ -27,6 +27,7 @@ FIXED = (
     "label_smoothing",
     "ema",
     "start",
+    "vectors_rest",
     "freeze",
     "unfreeze_every",
     "new_vocabulary",

@@ -37,8 +37,10 @@ from transduce.report import SILENT, Report
 from transduce.settings import config_file
 from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings
 from transduce.settings.task import task_of
+from transduce.signals import ignore_save_signal
 from transduce.training import checkpoint
 from transduce.training.calibrate import find_trust
+from transduce.training.carried import put_vectors
 from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
 from transduce.training.divergence import unusable
@@ -48,7 +50,6 @@ from transduce.training.limits import Limits
 from transduce.training.memory import find_budget
 from transduce.training.prepare import Text, prepare
 from transduce.training.recipe import Recipe, settings_of
-from transduce.training.signals import ignore_save_signal
 from transduce.training.state import RunState, read_state
 from transduce.training.trainer import Outcome, Trainer
 from transduce.training.updater import Updater
@@ -129,6 +130,7 @@ class Setup:
         model = new_model(self.settings.model, tokenizers.source.size, tokenizers.target.size)
         if checkpoint.latest(self.run)[0] is None:
             put_weights(model, self.settings, tokenizers, self.report)
+            put_vectors(model, self.settings, tokenizers, self.report)
         attach(model, self.settings.training)
         if not self.processes.is_main:
             torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout

@@ -30,12 +30,15 @@ class Shares:
         m, parts, every = settings.model, settings.training.freeze, settings.training.unfreeze_every
         if parts is not None:
             check_parts([place.name for place in flat.places], parts)
+        given = [side for side in ("source", "target") if getattr(m, f"{side}_vectors")]
         self.stretches: list[Stretch] = []
         for place in flat.places:
             far = depth(place.name, m.decoder_layers or m.layers, m.layers)
             frozen = parts is not None and is_frozen(place.name, parts)
             share = 0.0 if frozen else settings.optimizer.layer_decay**far
             until = max(0, far - 1) * every if every else 0  # the last layer learns from the beginning
+            if place.name.removesuffix(".tokens.weight") in given:
+                until = max(until, settings.training.vectors_rest)
             self._add(Stretch(place.begin, place.end, share, until))
 
     def _add(self, new: Stretch) -> None:

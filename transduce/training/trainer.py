@@ -10,6 +10,7 @@ from transduce.data.batches import Batch, Batches
 from transduce.errors import Stopped
 from transduce.models.weights import weights_of
 from transduce.report import Report
+from transduce.signals import Signals, catch_signals
 from transduce.training.clock import Clock
 from transduce.training.conclude import Outcome, conclude, pause
 from transduce.training.divergence import LINES, calmer, has_diverged, learns_nothing
@@ -17,7 +18,6 @@ from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
-from transduce.training.signals import Signals, catch_signals
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator

@@ -16,7 +16,7 @@ import numpy as np
 
 from transduce.errors import SettingsError
 from transduce.report import SILENT, Progress, Report
-from transduce.training.signals import catch_signals
+from transduce.signals import catch_signals
 from transduce.vectors.encode import Text, spans
 from transduce.vectors.kernels.learning import labels, words
 from transduce.vectors.network import Network
