@@ -37,7 +37,7 @@ class Work:
         self.total = s.epochs * len(self.stretches)
         self.keep = network.dictionary.kept_share(s.subsample)
         counts = network.dictionary.label_counts
-        rare = counts.sum() / (len(counts) * counts) if s.balance and len(counts) else np.ones(len(network.U))
+        rare = counts.sum() / (len(counts) * counts) if s.balance and len(counts) else np.ones(len(counts))
         self.weights = rare.astype(np.float32)
 
     def do(self, number: int) -> tuple[float, int, int]:
