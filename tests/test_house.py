@@ -19,7 +19,7 @@ FLOORS = [
     {"nn", "text", "evaluate"},
     {"models", "data", "bundled"},
     {"fast", "decoding", "adapt"},
-    {"formats", "vectors"},
+    {"formats", "fasttext"},
     {"engine"},
     {"training"},
     {"inspect"},
@@ -49,7 +49,7 @@ ONE_DOOR = {
     "charset_normalizer": ["data/encoding.py"],
     "pyarrow": ["data/parquet.py"],
     "backports": ["data/packed.py"],
-    "numba": ["vectors/kernels/compiled.py"],
+    "numba": ["fasttext/kernels/compiled.py"],
 }
 LIGHT = (
     "torch",

@@ -12,11 +12,11 @@ from test_vectors import settings, topics, trained
 
 import transduce
 from transduce.errors import DataError, ModelError, SettingsError
-from transduce.vectors.fasttext_file import is_fasttext_file, pruned, read_fasttext, write_fasttext
-from transduce.vectors.network import Network
-from transduce.vectors.quantise import quantise
-from transduce.vectors.text_files import read_table, vec_lines
-from transduce.vectors.word_vectors import load_vectors, of_network
+from transduce.fasttext.bin_file import is_fasttext_file, pruned, read_fasttext, write_fasttext
+from transduce.fasttext.network import Network
+from transduce.fasttext.quantise import quantise
+from transduce.fasttext.text_files import read_table, vec_lines
+from transduce.fasttext.word_vectors import load_vectors, of_network
 
 LABELS = {"objective": "labels", "loss": "softmax", "epochs": 5, "rate": 0.5, "longest": 3, "word_ngrams": 2}
 

@@ -14,21 +14,21 @@ import torch
 from conftest import Notes
 
 from transduce.errors import DataError, SettingsError, Stopped
+from transduce.fasttext import plain, training
+from transduce.fasttext.dictionary import CUTS, count, laid_out
+from transduce.fasttext.encode import spans
+from transduce.fasttext.fit import fit, network_for, read_source
+from transduce.fasttext.folder import load
+from transduce.fasttext.huffman import huffman
+from transduce.fasttext.judged import spearman
+from transduce.fasttext.kernels.hashing import hash_words, ngram_table
+from transduce.fasttext.kernels.learning import below
+from transduce.fasttext.network import Network, negative_table
+from transduce.fasttext.ngrams import character_buckets, fnv1a, word_buckets
+from transduce.fasttext.word_vectors import of_network
 from transduce.settings.compose import compose
 from transduce.settings.sections import VectorSettings
 from transduce.signals import Signals
-from transduce.vectors import plain, training
-from transduce.vectors.dictionary import CUTS, count, laid_out
-from transduce.vectors.encode import spans
-from transduce.vectors.fit import fit, network_for, read_source
-from transduce.vectors.folder import load
-from transduce.vectors.huffman import huffman
-from transduce.vectors.judged import spearman
-from transduce.vectors.kernels.hashing import hash_words, ngram_table
-from transduce.vectors.kernels.learning import below
-from transduce.vectors.network import Network, negative_table
-from transduce.vectors.ngrams import character_buckets, fnv1a, word_buckets
-from transduce.vectors.word_vectors import of_network
 
 WORDS = ["a", "tea", "kitchen", "Größe", "文字", "naïve", "😀", "</s>", "it's", "ü"]
 
@@ -329,8 +329,8 @@ def test_another_text_is_refused_when_it_goes_on(tmp_path: Path, monkeypatch: py
     lines = topics(50)
     source = read_source(wanted.vectors, lambda: lines, tmp_path / "data")
     network = network_for(wanted.vectors, source)
+    from transduce.fasttext.fit import _write_checkpoint
     from transduce.files.run_folder import RunFolder
-    from transduce.vectors.fit import _write_checkpoint
 
     _write_checkpoint(RunFolder(tmp_path / "run"), network, 1, source.text.fingerprint())
     with pytest.raises(DataError, match="another text"):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from transduce.fasttext.labeller import Labeller
+    from transduce.fasttext.word_vectors import WordVectors
     from transduce.model import Model
     from transduce.report import Report
-    from transduce.vectors.labeller import Labeller
-    from transduce.vectors.word_vectors import WordVectors
 
 
 def load(
@@ -34,9 +34,9 @@ def load(
     A model of many languages is told which: load(..., languages=("de", "en")). With `adapter`, a file of adapters that
     were trained on this model (LoRA), it is the model that came out of that training."""
     from transduce.arguments import check_folder
+    from transduce.fasttext.folder import is_fasttext
+    from transduce.fasttext.labeller import Labeller
     from transduce.model import Model
-    from transduce.vectors.folder import is_fasttext
-    from transduce.vectors.labeller import Labeller
 
     check_folder(folder, "folder")
     if is_fasttext(Path(folder)):
@@ -49,7 +49,7 @@ def vectors(path: str | Path) -> WordVectors:
 
     vectors("words.vec")["tea"] is a NumPy array; vectors("words.bin").nearest("tea") its neighbours."""
     from transduce.arguments import check_folder
-    from transduce.vectors.word_vectors import load_vectors
+    from transduce.fasttext.word_vectors import load_vectors
 
     check_folder(path, "path")
     return load_vectors(path)
@@ -103,11 +103,11 @@ def _train_labels(
     """fastText's classifier, from pairs of text and label, or from files."""
     from transduce.commands.labels import train_labels
     from transduce.errors import ArgumentError
+    from transduce.fasttext.fit import fit
+    from transduce.fasttext.labelled import labels_of
+    from transduce.fasttext.labeller import Labeller
     from transduce.settings.compose import compose
     from transduce.settings.presets import find
-    from transduce.vectors.fit import fit
-    from transduce.vectors.labelled import labels_of
-    from transduce.vectors.labeller import Labeller
 
     if task != "classify":
         raise ArgumentError('preset="fasttext" needs task="classify"')

@@ -92,9 +92,9 @@ def evaluate(
     from transduce import evaluate as scores
     from transduce.data.lines import read_lines
     from transduce.data.open import open_corpus
+    from transduce.fasttext.labeller import Labeller
     from transduce.model import Model
     from transduce.text.normalise import normalise
-    from transduce.vectors.labeller import Labeller
 
     if not model.exists():
         raise DataError(f"there is no folder, or file of translations, {model}")

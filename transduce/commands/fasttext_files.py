@@ -12,12 +12,12 @@ from transduce.errors import ModelError, SettingsError
 from transduce.report import Report, Table
 
 if TYPE_CHECKING:
-    from transduce.vectors.network import Network
+    from transduce.fasttext.network import Network
 
 
 def is_vectors_file(path: Path) -> bool:
     """Whether a file is a model of fastText, or a list of vectors."""
-    from transduce.vectors.fasttext_file import is_fasttext_file
+    from transduce.fasttext.bin_file import is_fasttext_file
 
     endings = (".vec", ".txt", ".gz", ".w2v", ".bin", ".ftz")
     return path.is_file() and (path.suffix in endings or is_fasttext_file(path))
@@ -25,12 +25,12 @@ def is_vectors_file(path: Path) -> bool:
 
 def bring_in_vectors(source: Path, destination: Path, report: Report) -> None:
     """A folder of the kind fasttext from a file of another system."""
+    from transduce.fasttext.bin_file import is_fasttext_file, read_fasttext
+    from transduce.fasttext.folder import save
+    from transduce.fasttext.network import of_table
+    from transduce.fasttext.text_files import read_table
     from transduce.settings.compose import compose
     from transduce.settings.presets import find
-    from transduce.vectors.fasttext_file import is_fasttext_file, read_fasttext
-    from transduce.vectors.folder import save
-    from transduce.vectors.network import of_table
-    from transduce.vectors.text_files import read_table
 
     network = read_fasttext(source) if is_fasttext_file(source) else of_table(*read_table(source))
     labels = network.settings.objective == "labels"
@@ -47,8 +47,8 @@ def send_fasttext(
     source: Path, destination: Path, rows: int | None, retrain: str | None, text: str | None, report: Report
 ) -> Table | None:
     """fastText's .bin, or a quantised .ftz with only so many rows; on text with labels, what that costs."""
-    from transduce.vectors import folder
-    from transduce.vectors.fasttext_file import pruned, write_fasttext
+    from transduce.fasttext import folder
+    from transduce.fasttext.bin_file import pruned, write_fasttext
 
     ending = destination.name.removesuffix(".part")[-4:]
     if ending not in (".bin", ".ftz"):
@@ -73,10 +73,10 @@ def send_fasttext(
 
 def _retrained(network: Network, path: str, report: Report) -> Network:
     """What is left learns to do without the rest."""
-    from transduce.vectors.dictionary import CUTS
-    from transduce.vectors.encode import encode
-    from transduce.vectors.labelled import labelled_lines
-    from transduce.vectors.training import train
+    from transduce.fasttext.dictionary import CUTS
+    from transduce.fasttext.encode import encode
+    from transduce.fasttext.labelled import labelled_lines
+    from transduce.fasttext.training import train
 
     place = tempfile.mkdtemp()
     try:
@@ -91,10 +91,10 @@ def _retrained(network: Network, path: str, report: Report) -> Network:
 
 
 def _table(source: Path, destination: Path, text: str) -> Table:
-    from transduce.vectors import folder
-    from transduce.vectors.autotune import measured
-    from transduce.vectors.fasttext_file import read_fasttext
-    from transduce.vectors.labelled import labelled_lines
+    from transduce.fasttext import folder
+    from transduce.fasttext.autotune import measured
+    from transduce.fasttext.bin_file import read_fasttext
+    from transduce.fasttext.labelled import labelled_lines
 
     lines = list(labelled_lines([text])())
     rows = []

@@ -20,9 +20,9 @@ from transduce.settings.entries import flat, written
 from transduce.settings.sections import Overrides, Settings, listed
 
 if TYPE_CHECKING:
-    from transduce.vectors.encode import LabelledLine, Lines
-    from transduce.vectors.labeller import Labeller
-    from transduce.vectors.network import Network
+    from transduce.fasttext.encode import LabelledLine, Lines
+    from transduce.fasttext.labeller import Labeller
+    from transduce.fasttext.network import Network
 
 PRESET = "fasttext"
 SHOWN = 12  # labels with an F1 of their own in a table, the most frequent ones
@@ -32,15 +32,15 @@ MAY_CHANGE = {"vectors.threads"}
 
 def is_labeller(folder: Path) -> bool:
     """Whether a folder holds a model of the kind fasttext."""
-    from transduce.vectors.folder import is_fasttext
+    from transduce.fasttext.folder import is_fasttext
 
     return folder.is_dir() and is_fasttext(folder)
 
 
 def train_labels(run: Path, config: Path | None, flags: Overrides, minutes: float | None, report: Report) -> None:
     """Train fastText's classifier, or go on with it; with `minutes`, search for good settings first."""
-    from transduce.vectors.fit import fit
-    from transduce.vectors.labelled import labelled_lines
+    from transduce.fasttext.fit import fit
+    from transduce.fasttext.labelled import labelled_lines
 
     settings = _settings_of(run, config, flags)
     d = settings.data
@@ -56,7 +56,7 @@ def train_labels(run: Path, config: Path | None, flags: Overrides, minutes: floa
     else:
         network = _search(run, settings, lines, valid, minutes, report)
     if valid:
-        from transduce.vectors.autotune import measured
+        from transduce.fasttext.autotune import measured
 
         found = measured(network, valid)
         report.say(f"validation text: P@1 {found.precision:.4f}, R@1 {found.recall:.4f} of {found.lines:,} lines")
@@ -85,10 +85,10 @@ def _search(
     run: Path, settings: Settings, lines: Lines, valid: list[LabelledLine] | None, minutes: float, report: Report
 ) -> Network:
     """The best of many models that are trained within some minutes."""
+    from transduce.fasttext.autotune import autotune
+    from transduce.fasttext.fit import read_source
+    from transduce.fasttext.folder import save
     from transduce.files.lock import locked
-    from transduce.vectors.autotune import autotune
-    from transduce.vectors.fit import read_source
-    from transduce.vectors.folder import save
 
     if not valid:
         raise SettingsError("--autotune-minutes needs validation text to judge settings by: give --valid-source")
@@ -115,9 +115,9 @@ def evaluate_labels(
     confusion: Path | None,
 ) -> dict[str, Any]:
     """The scores of fastText's classifier on lines with any number of labels."""
-    from transduce.vectors.autotune import measured
-    from transduce.vectors.labelled import labelled_lines
-    from transduce.vectors.labeller import Labeller
+    from transduce.fasttext.autotune import measured
+    from transduce.fasttext.labelled import labelled_lines
+    from transduce.fasttext.labeller import Labeller
 
     if confusion is not None:
         check_output(confusion)
@@ -142,8 +142,8 @@ def evaluate_labels(
 
 
 def _draw_confusion(labeller: Labeller, lines: list[LabelledLine], path: Path) -> None:
+    from transduce.fasttext.measure import confusion
     from transduce.inspect.plots import confusion_matrix
-    from transduce.vectors.measure import confusion
 
     single = [(given[0], line) for given, line in lines if len(given) == 1]
     said = [t.text for t in labeller.stream(line for _, line in single)]
@@ -170,8 +170,8 @@ def table_of_labels(result: dict[str, Any]) -> Table:
 
 def explain_labels(model: Path, sentence: str, label: str | None, page: Path | None) -> Iterator[str]:
     """Which words and n-grams spoke for a label."""
+    from transduce.fasttext.labeller import Labeller
     from transduce.inspect.voices import write_voices
-    from transduce.vectors.labeller import Labeller
 
     labeller = Labeller.load(model)
     best = labeller.translate(sentence, n_best=5)

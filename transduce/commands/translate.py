@@ -130,9 +130,9 @@ def translate(
     from transduce.data.lines import read_lines
     from transduce.decoding.shortlist import Shortlist
     from transduce.decoding.wishes import Wishes
+    from transduce.fasttext.labeller import Labeller
     from transduce.model import Model
     from transduce.text.glossary import Glossary
-    from transduce.vectors.labeller import Labeller
 
     which, count = parse_shard(shard)
     if not json:

@@ -44,8 +44,8 @@ def vectors_train(
     threads
         As many as there are cores if not given; 1 gives the same result every time.
     """
-    from transduce.vectors.fit import fit
-    from transduce.vectors.labelled import plain_lines
+    from transduce.fasttext.fit import fit
+    from transduce.fasttext.labelled import plain_lines
 
     flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
     for section in flags:
@@ -80,7 +80,7 @@ def vectors_nearest(model: Path, *words: str, count: int = 10) -> Iterator[str]:
     import sys
 
     from transduce.data.lines import decode_lines
-    from transduce.vectors.word_vectors import load_vectors
+    from transduce.fasttext.word_vectors import load_vectors
 
     vectors = load_vectors(model)
     if not words and sys.stdin is None:
@@ -110,8 +110,8 @@ def vectors_analogies(
     among
         With a file: the most frequent words, among which the answer is looked for.
     """
-    from transduce.vectors.judged import analogies
-    from transduce.vectors.word_vectors import load_vectors
+    from transduce.fasttext.judged import analogies
+    from transduce.fasttext.word_vectors import load_vectors
 
     if (file is None) == (len(words) == 0) or len(words) not in (0, 3):
         raise SettingsError("give three words, such as: paris france rome; or --file with questions")
@@ -140,8 +140,8 @@ def vectors_similarity(model: Path, *words: str, file: Path | None = None) -> It
     file
         Pairs "word word number", one a line, as WordSim-353 and SimLex-999 have them; gives Spearman's correlation.
     """
-    from transduce.vectors.judged import similarities
-    from transduce.vectors.word_vectors import load_vectors
+    from transduce.fasttext.judged import similarities
+    from transduce.fasttext.word_vectors import load_vectors
 
     if (file is None) == (len(words) == 0) or len(words) not in (0, 2):
         raise SettingsError("give two words, such as: tea coffee; or --file with pairs")
@@ -170,9 +170,9 @@ def vectors_export(model: Path, output: Path, *, force: bool = False, report: Hi
     force
         Replace the output if it is there already.
     """
-    from transduce.vectors.fasttext_file import write_fasttext
-    from transduce.vectors.text_files import vec_lines
-    from transduce.vectors.word_vectors import load_vectors
+    from transduce.fasttext.bin_file import write_fasttext
+    from transduce.fasttext.text_files import vec_lines
+    from transduce.fasttext.word_vectors import load_vectors
 
     check_output(output, [model] if model.is_file() else [], force)
     if output.suffix not in (".vec", ".txt", ".bin", ".ftz"):
@@ -205,8 +205,8 @@ def vectors_page(
     force
         Replace the output if it is there already.
     """
+    from transduce.fasttext.word_vectors import load_vectors
     from transduce.inspect.word_map import write_word_map
-    from transduce.vectors.word_vectors import load_vectors
 
     path = output or Path("words.html")
     check_output(path, force=force)

@@ -11,7 +11,7 @@ from transduce.files.output import write_output
 from transduce.inspect.side_by_side import around
 
 if TYPE_CHECKING:
-    from transduce.vectors.labeller import Labeller, Voice
+    from transduce.fasttext.labeller import Labeller, Voice
 
 SHOWN = 60
 STYLE = """:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transduce.files.output import write_output
 
 if TYPE_CHECKING:
-    from transduce.vectors.word_vectors import WordVectors
+    from transduce.fasttext.word_vectors import WordVectors
 
 NEIGHBOURS = 10
 MOST = 20_000  # words on a page

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.errors import SettingsError
+from transduce.fasttext.word_vectors import WordVectors, load_vectors
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Report
 from transduce.settings.sections import Settings
 from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
-from transduce.vectors.word_vectors import WordVectors, load_vectors
 
 SPACE = "▁"  # how tokenizers print the space before a word
 SIDES = ("source", "target")

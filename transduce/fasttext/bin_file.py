@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, ModelError, SettingsError
+from transduce.fasttext.dictionary import LABEL, Dictionary, decoded, encoded
+from transduce.fasttext.folder import misfit
+from transduce.fasttext.network import Network
+from transduce.fasttext.quantise import CENTROIDS, Codebook, Quantised, quantise
 from transduce.files.atomic import beside, explained, flush
 from transduce.files.reading import open_regular, problem_with
 from transduce.settings.compose import compose
 from transduce.settings.sections import VectorSettings
-from transduce.vectors.dictionary import LABEL, Dictionary, decoded, encoded
-from transduce.vectors.folder import misfit
-from transduce.vectors.network import Network
-from transduce.vectors.quantise import CENTROIDS, Codebook, Quantised, quantise
 
 MAGIC, VERSION = 793712314, 12
 ARGS = struct.Struct("<12id")

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
+from transduce.fasttext.ngrams import END_OF_LINE
 from transduce.text.sentences import UNSPACED
-from transduce.vectors.ngrams import END_OF_LINE
 
 MOST_WORDS = 20_000_000  # different ones that are counted side by side, before the rarest are forgotten
 LABEL = "__label__"

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from transduce.errors import DataError
+from transduce.fasttext.encode import LabelledLine
+from transduce.fasttext.fit import Source, network_for
+from transduce.fasttext.measure import Measured, measure
+from transduce.fasttext.network import Network
+from transduce.fasttext.training import train
 from transduce.report import Report
 from transduce.settings.sections import VectorSettings
-from transduce.vectors.encode import LabelledLine
-from transduce.vectors.fit import Source, network_for
-from transduce.vectors.measure import Measured, measure
-from transduce.vectors.network import Network
-from transduce.vectors.training import train
 
 RANGES = {"epochs": (2, 100), "rate": (0.02, 3.0), "dimension": (16, 256)}  # drawn by their logarithm
 NEAR = 0.6  # standard deviation of the logarithm, near the best

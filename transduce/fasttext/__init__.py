@@ -8,7 +8,7 @@ plain.py         one update in NumPy, as a student reads it; kernels/ does the s
 encode.py        text as arrays of ids on the disk
 training.py      the loop
 network.py       the two matrices, and the sum of a word's or a line's rows
-folder.py        a model folder; fasttext_file.py, text_files.py: the files of others
+folder.py        a model folder; bin_file.py, text_files.py: the files of others
 quantise.py      product quantisation, for files a tenth of the size
 labeller.py      a loaded classifier; word_vectors.py: loaded vectors
 """

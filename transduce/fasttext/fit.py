@@ -12,6 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, SettingsError, Stopped
+from transduce.fasttext.dictionary import CUTS, Dictionary, count
+from transduce.fasttext.encode import LabelledLine, Lines, Text, encode, refuse_unlabelled
+from transduce.fasttext.folder import network_of, save, tensors_of
+from transduce.fasttext.kernels.hashing import mark_word_ngrams
+from transduce.fasttext.network import Network, new_network, word_buckets
+from transduce.fasttext.pretrained import begin_with
+from transduce.fasttext.training import train
 from transduce.files import strict_json
 from transduce.files.lock import locked, sign
 from transduce.files.manifest import verify, write_folder
@@ -21,13 +28,6 @@ from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.report import SILENT, Progress, Report
 from transduce.settings import config_file
 from transduce.settings.sections import Settings, VectorSettings
-from transduce.vectors.dictionary import CUTS, Dictionary, count
-from transduce.vectors.encode import LabelledLine, Lines, Text, encode, refuse_unlabelled
-from transduce.vectors.folder import network_of, save, tensors_of
-from transduce.vectors.kernels.hashing import mark_word_ngrams
-from transduce.vectors.network import Network, new_network, word_buckets
-from transduce.vectors.pretrained import begin_with
-from transduce.vectors.training import train
 
 
 class Source(NamedTuple):

@@ -15,11 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 from transduce.errors import SettingsError
+from transduce.fasttext.encode import Text, spans
+from transduce.fasttext.kernels.learning import labels, words
+from transduce.fasttext.network import Network
 from transduce.report import SILENT, Progress, Report
 from transduce.signals import catch_signals
-from transduce.vectors.encode import Text, spans
-from transduce.vectors.kernels.learning import labels, words
-from transduce.vectors.network import Network
 
 STRETCH = 20_000  # words
 LOOK = 0.2  # seconds between looks at the threads

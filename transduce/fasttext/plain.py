@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.vectors.huffman import Tree
+from transduce.fasttext.huffman import Tree
 
 Floats = NDArray[np.float32]
 MOST = 30.0  # beyond it σ is 0 or 1 in 32 bits

@@ -15,13 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.fasttext.dictionary import CUTS, Dictionary, encoded, laid_out
+from transduce.fasttext.huffman import NO_TREE, Tree, huffman
+from transduce.fasttext.kernels.hashing import hash_words, ngram_table
+from transduce.fasttext.kernels.learning import HS, NS, OVA, SOFTMAX, In, Out, gather, line_rows
+from transduce.fasttext.ngrams import END_OF_LINE
+from transduce.fasttext.plain import probabilities
 from transduce.settings.sections import VectorSettings
-from transduce.vectors.dictionary import CUTS, Dictionary, encoded, laid_out
-from transduce.vectors.huffman import NO_TREE, Tree, huffman
-from transduce.vectors.kernels.hashing import hash_words, ngram_table
-from transduce.vectors.kernels.learning import HS, NS, OVA, SOFTMAX, In, Out, gather, line_rows
-from transduce.vectors.ngrams import END_OF_LINE
-from transduce.vectors.plain import probabilities
 
 LOSSES = {"ns": NS, "hs": HS, "softmax": SOFTMAX, "ova": OVA}
 TABLE = 1_000_000  # rows of the table that negatives are drawn from

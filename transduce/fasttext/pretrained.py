@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.errors import SettingsError
+from transduce.fasttext.network import Network
+from transduce.fasttext.word_vectors import load_vectors
 from transduce.report import Report
-from transduce.vectors.network import Network
-from transduce.vectors.word_vectors import load_vectors
 
 
 def begin_with(network: Network, path: Path, report: Report) -> None:

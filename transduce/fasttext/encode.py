@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transduce.errors import DataError
-from transduce.vectors.dictionary import Cut, Dictionary
-from transduce.vectors.kernels.hashing import hash_words
-from transduce.vectors.ngrams import END_OF_LINE, fnv1a
+from transduce.fasttext.dictionary import Cut, Dictionary
+from transduce.fasttext.kernels.hashing import hash_words
+from transduce.fasttext.ngrams import END_OF_LINE, fnv1a
 
 LabelledLine = tuple[Sequence[str], str]  # labels, text
 Lines = Callable[[], Iterable[LabelledLine]]  # from the first, each time it is called

@@ -9,9 +9,9 @@ from transduce.data.lines import read_lines
 from transduce.data.open import Two, open_corpus
 from transduce.data.packed import bare_name
 from transduce.errors import DataError
+from transduce.fasttext.dictionary import LABEL
+from transduce.fasttext.encode import LabelledLine, Lines
 from transduce.text.normalise import normalise
-from transduce.vectors.dictionary import LABEL
-from transduce.vectors.encode import LabelledLine, Lines
 
 BOTH_SIDES = (".tsv", ".jsonl", ".tmx", ".parquet")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from transduce.data.lines import read_lines
 from transduce.errors import DataError
-from transduce.vectors.word_vectors import WordVectors
+from transduce.fasttext.word_vectors import WordVectors
 
 
 class Agreement(NamedTuple):

@@ -13,13 +13,13 @@ from transduce.arguments import check_texts
 from transduce.decoding.results import Candidate, Translation
 from transduce.decoding.wishes import Wishes
 from transduce.errors import ModelError, SettingsError
+from transduce.fasttext import folder
+from transduce.fasttext.dictionary import CUTS
+from transduce.fasttext.network import Network
+from transduce.fasttext.ngrams import END_OF_LINE
 from transduce.report import Progress
 from transduce.settings.compose import compose
 from transduce.settings.sections import Settings
-from transduce.vectors import folder
-from transduce.vectors.dictionary import CUTS
-from transduce.vectors.network import Network
-from transduce.vectors.ngrams import END_OF_LINE
 
 CHUNK = 1000  # lines between looks at the clock, and of an output that can be resumed
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import ArgumentError, DataError, did_you_mean
-from transduce.vectors import folder
-from transduce.vectors.fasttext_file import is_fasttext_file, read_fasttext
-from transduce.vectors.network import Network
-from transduce.vectors.text_files import Table, read_table
+from transduce.fasttext import folder
+from transduce.fasttext.bin_file import is_fasttext_file, read_fasttext
+from transduce.fasttext.network import Network
+from transduce.fasttext.text_files import Table, read_table
 
 Floats = NDArray[np.float32]
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.errors import ModelError
+from transduce.fasttext.dictionary import Dictionary, decoded, encoded, laid_out
+from transduce.fasttext.network import Network
 from transduce.files.manifest import verify, write_folder
 from transduce.files.run_folder import CONFIG, MODEL
 from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.settings import config_file
 from transduce.settings.sections import Settings
-from transduce.vectors.dictionary import Dictionary, decoded, encoded, laid_out
-from transduce.vectors.network import Network
 
 KIND = "fasttext"
 TYPES = {"E": torch.float32, "U": torch.float32, "buckets": torch.int32, "tokens": torch.int64}
