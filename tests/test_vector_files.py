@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_vectors import settings, topics, trained
+from test_vectors import topics, trained
 
 import transduce
 from transduce.errors import DataError, ModelError, SettingsError
@@ -110,8 +110,9 @@ def test_the_fasttext_program_reads_ours_and_says_the_same(labels: Network, word
         theirs, ours = fasttext.load_model(str(tmp_path / name)), read_fasttext(tmp_path / name)
         for _, line in topics(30, seed=5):
             p = ours.probabilities(ours.rows_of_line(line))
-            (label,), (probability,) = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0][::-1], [p.max()]
-            assert label == f"__label__{ours.dictionary.labels[int(p.argmax())]}", probability
+            probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
+            assert label == f"__label__{ours.dictionary.labels[int(p.argmax())]}"
+            assert probability == pytest.approx(float(p.max()), abs=1e-4)  # fastText adds 1e-5 before its logarithm
 
 
 def test_its_files_are_read_by_us(tmp_path: Path) -> None:
@@ -123,9 +124,19 @@ def test_its_files_are_read_by_us(tmp_path: Path) -> None:
     ours = read_fasttext(tmp_path / "x.bin")
     np.testing.assert_allclose(ours.vector("breads"), theirs.get_word_vector("breads"), atol=1e-6)
     for _, line in topics(30, seed=6):
-        label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0][1]
+        probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
         p = ours.probabilities(ours.rows_of_line(line))
         assert label == f"__label__{ours.dictionary.labels[int(p.argmax())]}"
+        assert probability == pytest.approx(float(p.max()), abs=1e-4)
+    theirs.quantize(input=str(text), qnorm=True, cutoff=400)
+    theirs.save_model(str(tmp_path / "x.ftz"))
+    small = read_fasttext(tmp_path / "x.ftz")
+    np.testing.assert_allclose(small.vector("breads"), theirs.get_word_vector("breads"), atol=1e-5)
+    for _, line in topics(30, seed=7):
+        probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
+        p = small.probabilities(small.rows_of_line(line))
+        assert label == f"__label__{small.dictionary.labels[int(p.argmax())]}"
+        assert probability == pytest.approx(float(p.max()), abs=1e-4)
 
 
 def test_gensim_reads_our_vec(words: Network, tmp_path: Path) -> None:
@@ -183,7 +194,3 @@ def test_bad_fasttext_files_get_a_sentence(labels: Network, tmp_path: Path) -> N
         read_fasttext(path)
     with pytest.raises(DataError, match="there is no file or folder"):
         load_vectors(tmp_path / "none")
-
-
-def test_the_settings_of_a_file_are_within_their_ranges() -> None:
-    assert settings().longest == 6

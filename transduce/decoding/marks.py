@@ -8,6 +8,7 @@ a beam had to be shared among more banks than it has places.)
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -50,13 +51,14 @@ class Marks:
     def each_once(self, log_p: Tensor, beams: Beams) -> None:
         """A rule: no mark but those that are still to come, and they come before END: at the latest when END is the
         likeliest, or when there is no room for anything else."""
-        every = torch.tensor(list(self._written), device=log_p.device)
+        every, known = torch.tensor(list(self._written)), beams.tokens.tolist()
+        held = log_p.cpu()  # once, and not a question to a GPU for every beam
         for row, request in enumerate(beams.requests):
             if beams.length < len(request.prefix):
                 continue  # there is no choice
             marks, terms = self.ids(request.source), sum(term.shortest for term in request.terms)
-            for beam, written in enumerate(beams.tokens[row].tolist()):
-                here = log_p[row, beam]
+            for beam, written in enumerate(known[row]):
+                here = held[row, beam]
                 missing = [tokens for tokens in marks if not set(tokens) & set(written)]
                 allowed = [token for tokens in missing for token in tokens]
                 values = here[allowed].clone()
@@ -67,8 +69,10 @@ class Marks:
                 if missing:
                     here[END] = IMPOSSIBLE
                 here[allowed] = values
+        log_p.copy_(held)
 
 
+@functools.lru_cache(maxsize=16)  # to go through a vocabulary takes as long as to translate a sentence
 def _marks(tokenizer: Tokenizer) -> dict[int, str]:
     pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
     return {i: bare for i, piece in pieces if len(bare := piece.removeprefix("▁")) == 1 and bare in MARKS}

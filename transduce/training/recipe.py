@@ -253,7 +253,7 @@ def _dropout(epochs: float, pairs: int) -> float:
         return 0.1
     if epochs < 15:
         return 0.2
-    return 0.4 if pairs < 50_000 else 0.3
+    return 0.4 if pairs < 35_000 else 0.3
 
 
 def settings_of(wanted: Settings | Recipe) -> Settings:
