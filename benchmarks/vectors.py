@@ -123,7 +123,7 @@ def by_us(task: str, paths: list[str], seed: int, threads: int, loss: str) -> di
         given: dict[str, Any] = {"threads": threads, "seed": seed}
         lines = plain_lines(paths[:1])
     else:
-        given = {**LABELS[task], "objective": "labels", "loss": loss, "min_count": 1, "longest": 0}
+        given = {**LABELS[task], "objective": "labels", "loss": loss, "min_count": 1, "longest": 0, "power": 0.5}
         given |= {"threads": threads, "seed": seed}
         lines = labelled_lines(paths[:1])
     settings = compose({"model": {"kind": "fasttext"}, "vectors": given})
@@ -201,7 +201,10 @@ def one(given: list[Any]) -> None:
     from common import machine
 
     system, task, paths, seed, threads, loss = given
-    facts = SYSTEMS[system](task, paths, seed, threads, loss)
+    try:
+        facts = SYSTEMS[system](task, paths, seed, threads, loss)
+    except RuntimeError as error:  # fastText, whose loss was no number
+        facts = {"failed": str(error)}
     facts = {key: round(value, 4) if isinstance(value, float) else value for key, value in facts.items()}
     named = {"system": system, "task": task, "loss": loss, "seed": seed, "threads": threads}
     print(json.dumps({**named, **facts, **machine()}))
@@ -209,7 +212,8 @@ def one(given: list[Any]) -> None:
 
 def table(path: Path) -> None:
     rows: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for line in map(json.loads, path.read_text().splitlines()):
+    lines = [line for line in map(json.loads, path.read_text().splitlines()) if "failed" not in line]
+    for line in lines:
         rows.setdefault((line["task"], line["system"], line["loss"], line["threads"]), []).append(line)
     print("| text | system | loss | threads | runs | seconds | words/s a thread | MB | P@1 or similarity, analogies |")
     print("|" + "---|" * 9)
@@ -245,9 +249,9 @@ def main() -> None:
 def run(given: argparse.Namespace, folder: Path) -> None:
     if given.what == "words" or given.what == "speed":
         text = folder / "text.txt"
-        text.write_bytes(gzip.open(given.data / "words" / "imdb-8MB.txt.gz").read())
+        text.write_bytes(gzip.decompress((given.data / "words" / "imdb-8MB.txt.gz").read_bytes()))
         questions = folder / "questions-words.txt"
-        questions.write_bytes(gzip.open(given.data / "words" / "questions-words.txt.gz").read())
+        questions.write_bytes(gzip.decompress((given.data / "words" / "questions-words.txt.gz").read_bytes()))
         paths = [str(text), *(str(given.data.resolve() / "words" / name) for name in QUESTIONS), str(questions)]
     if given.what == "words":
         for seed in given.seeds:

@@ -19,12 +19,18 @@ from transduce.fasttext.encode import Text, spans
 from transduce.fasttext.kernels.learning import labels, words
 from transduce.fasttext.network import Network
 from transduce.report import SILENT, Progress, Report
+from transduce.settings.sections import VectorSettings
 from transduce.signals import catch_signals
 
 STRETCH = 20_000  # words
 LOOK = 0.2  # seconds between looks at the threads
+MERGED_EVERY = 32, 1000  # lines: by losses that change all output rows, and by others
 SAVE_EVERY = 120.0  # seconds between checkpoints
 BITS = 0xFFFFFFFFFFFFFFFF
+
+
+def threads_of(s: VectorSettings) -> int:
+    return s.threads or os.cpu_count() or 1
 
 
 class Work:
@@ -39,6 +45,8 @@ class Work:
         counts = network.dictionary.label_counts
         rare = counts.sum() / (len(counts) * counts) if s.balance and len(counts) else np.ones(len(counts))
         self.weights = rare.astype(np.float32)
+        dense = s.loss in ("softmax", "ova")  # a line then writes into all rows
+        self.merged_every = 0 if threads_of(s) == 1 else MERGED_EVERY[0 if dense else 1]
 
     def do(self, number: int) -> tuple[float, int, int]:
         """The stretch of this number: (loss in all, of how many predictions, words read)."""
@@ -48,7 +56,8 @@ class Work:
         state = np.array([_mixed(s.seed, number)], np.uint64)
         where = (tuple(self.text), first, last, n.inputs, n.out)
         if s.objective == "labels":
-            loss, predictions = labels(*where, s.word_ngrams, n.bucket_rows, self.weights, rates, state)
+            given = (s.word_ngrams, n.bucket_rows, self.weights, rates, self.merged_every)
+            loss, predictions = labels(*where, *given, state)
         else:
             loss, predictions = words(*where, s.objective == "skipgram", s.window, self.keep, rates, state)
         return loss, predictions, int(self.text.starts[last] - self.text.starts[first])
@@ -112,7 +121,7 @@ def train(
     or the clock has passed `until`, and that signal. `save` is called with it every other minute, and when a signal
     comes."""
     work = Work(network, text)
-    crew = Crew(work, begin, network.settings.threads or os.cpu_count() or 1)
+    crew = Crew(work, begin, threads_of(network.settings))
     saved = time.monotonic()
     with catch_signals() as signals, report.progress("train", total=work.total) as bar:
         show = _shower(crew, bar)

@@ -74,7 +74,7 @@ PRESETS: dict[str, Preset] = {
             "text": {"joint": False, "target_tokenizer": "labels"},
             "vectors": {
                 **{"objective": "labels", "loss": "softmax", "epochs": 10, "rate": 0.5},
-                **{"min_count": 1, "longest": 0, "word_ngrams": 2},
+                **{"min_count": 1, "longest": 0, "word_ngrams": 2, "power": 0.5},
             },
         },
         ("Only the sections vectors and data are read.",),

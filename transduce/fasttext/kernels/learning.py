@@ -249,15 +249,35 @@ def line_rows(ids, hashes, begin, end, inputs, longest, bucket_rows, rows):
 
 
 @kernel
-def labels(text, first, last, inputs, out, longest, bucket_rows, weights, rates, state):
-    """Each line predicts its label: one of them, drawn, where it has several; all of them with one-against-all."""
+def merge(U, own, base):
+    """Add what a thread has learned since the last time to what all know, and begin from there."""
+    for row in range(U.shape[0]):
+        for d in range(U.shape[1]):
+            known = U[row, d] + own[row, d] - base[row, d]
+            U[row, d] = known
+            own[row, d] = known
+            base[row, d] = known
+
+
+@kernel
+def labels(text, first, last, inputs, out, longest, bucket_rows, weights, rates, merged_every, state):
+    """Each line predicts its label: one of them, drawn, where it has several; all of them with one-against-all.
+
+    Labels are few, so that threads would always write into the same output rows, and wait for each other's caches. With
+    `merged_every` a thread has its own, which after so many lines are merged with those of the others."""
     D = inputs.E.shape[1]
     ids, hashes, starts, label_ids, label_starts = text
     h, g, scores = np.empty(D, np.float32), np.empty(D, np.float32), np.empty(out.U.shape[0], np.float32)
     truth = np.zeros(out.U.shape[0], np.float32)
     rows = np.empty(rows_of_longest(starts, first, last, inputs, longest), np.int32)
     loss, lines = 0.0, 0
+    shared = out.U
+    if merged_every > 0:
+        out = Out(out.loss, shared.copy(), out.negatives, out.table, out.starts, out.nodes, out.codes)
+    base = out.U.copy() if merged_every > 0 else shared
     for line in range(first, last):
+        if merged_every > 0 and (line - first) % merged_every == 0:
+            merge(shared, out.U, base)
         rate = np.float32(rates[0] + (rates[1] - rates[0]) * (line - first) / (last - first))
         count = line_rows(ids, hashes, starts[line], starts[line + 1], inputs, longest, bucket_rows, rows)
         some = label_ids[label_starts[line] : label_starts[line + 1]]
@@ -279,6 +299,8 @@ def labels(text, first, last, inputs, out, longest, bucket_rows, weights, rates,
         for d in range(D):
             g[d] /= np.float32(count)
         scatter(inputs.E, rows, count, g)
+    if merged_every > 0:
+        merge(shared, out.U, base)
     return loss, lines
 
 
