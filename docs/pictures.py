@@ -59,6 +59,7 @@ def main(demo: str, rnn: str, rnn_attention: str, classifier: str, headlines: st
     command(["plot", "attention", classifier, review, "-o", str(IMAGES / "classifier.png")])
     hard_attention()
     command(["runs", headlines, "-o", str(IMAGES / "transfer.png")])
+    command(["plot", "huffman", "-o", str(IMAGES / "huffman.png")])
 
 
 if __name__ == "__main__":

@@ -190,3 +190,25 @@ def confusion_matrix(counts: np.ndarray, labels: Sequence[str], output: Path) ->
             if counts[row, column]:
                 axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", color=colour, fontsize=8)
     return save(made, output)
+
+
+def huffman_tree(words: Sequence[str], counts: Sequence[int], ways: Sequence[Sequence[bool]], output: Path) -> Path:
+    """A tree with a word at each leaf. `ways`: for each word its turns from the root, True to the right."""
+    order = sorted(range(len(words)), key=lambda i: tuple(ways[i]))
+    across = {tuple(ways[i]): float(place) for place, i in enumerate(order)}  # from a way to where it ends
+    deepest = max(map(len, ways))
+    for depth in range(deepest - 1, -1, -1):
+        for begin in {way[:depth] for way in across if len(way) > depth}:
+            across[begin] = (across[(*begin, False)] + across[(*begin, True)]) / 2
+    made = figure(0.42 * len(words) + 1, 0.62 * deepest + 1.2, "Huffman's tree: frequent words hang near the root")
+    axes = made.add_subplot()
+    for way, x in across.items():
+        if way:
+            axes.plot([across[way[:-1]], x], [-len(way) + 1, -len(way)], color=ORANGE if way[-1] else BLUE, linewidth=1.2)
+    for i in order:
+        place = (across[tuple(ways[i])], -len(ways[i]) - 0.1)
+        axes.text(*place, f"{words[i]} {counts[i]:,}", rotation=90, ha="center", va="top", fontsize=9)
+    axes.set(ylim=(-deepest - 2.2, 0.3), ylabel="turns (blue left, orange right)")
+    axes.set_xticks([])
+    axes.set_yticks(range(-deepest, 1), [str(-y) for y in range(-deepest, 1)])
+    return save(made, output)
