@@ -96,7 +96,8 @@ def by_fasttext(task: str, paths: list[str], seed: int, threads: int, loss: str)
         else:
             s = LABELS[task]
             model = fasttext.train_supervised(
-                paths[0], lr=s["rate"] * OVA_RATE if loss == "ova" else s["rate"], epoch=s["epochs"], wordNgrams=s["word_ngrams"], thread=threads, seed=seed,
+                paths[0], lr=s["rate"] * (OVA_RATE if loss == "ova" else 1),
+                epoch=s["epochs"], wordNgrams=s["word_ngrams"], thread=threads, seed=seed,
                 loss=loss, verbose=2)  # fmt: skip
     seconds = time.monotonic() - begin
     speed = float(re.findall(r"words/sec/thread:\s*(\d+)", said[0])[-1])

@@ -66,7 +66,7 @@ def _settings_of(run: Path, config: Path | None, flags: Overrides) -> Settings:
     file = config_file.read(config) if config else {}
     started = bool(RunFolder(run).checkpoints())
     if not started:
-        if run.exists() and any(run.iterdir()) and not (run / CONFIG).exists():
+        if run.exists() and {path.name for path in run.iterdir()} - {CONFIG, "data"} and not (run / CONFIG).exists():
             raise SettingsError(f"{run} exists and is not a run folder; choose another name")
         return compose(presets.find(PRESET).settings, file, flags)
     before = config_file.read_whole(run / CONFIG)

@@ -213,6 +213,43 @@ def vectors_page(
     report.say(f"wrote {write_word_map(load_vectors(model), words, path)}")
 
 
+def plot_huffman(
+    *, words: int = 24, source: str | None = None, output: Output = None, force: bool = False, report: Hidden = SILENT
+) -> None:
+    """Draw the tree of hierarchical softmax over the most frequent words of a text.
+
+    Example: transduce plot huffman --words 24 -o huffman.svg
+
+    Parameters
+    ----------
+    words
+        How many words.
+    source
+        Text; the English side of the bundled corpus if not given.
+    output
+        PNG or SVG file; huffman.png if not given.
+    force
+        Replace the output if it is there already.
+    """
+    from transduce.bundled.corpus import bundled
+    from transduce.data.lines import read_lines
+    from transduce.fasttext.dictionary import CUTS, count
+    from transduce.fasttext.huffman import huffman
+    from transduce.inspect.plots import huffman_tree
+
+    if not 2 <= words <= 200:
+        raise SettingsError(f"--words {words} must be between 2 and 200")
+    path = output or Path("huffman.png")
+    check_output(path, force=force)
+    lines = (pair.target for pair in bundled().train) if source is None else read_lines(source)
+    found = count((((), line) for line in lines), CUTS["words"], 1, 1)
+    kept = [i for i, word in enumerate(found.words) if word != "</s>"][:words]
+    tree = huffman(found.counts[kept])
+    ways = [[right for _, right in reversed(tree.way(leaf))] for leaf in range(len(kept))]
+    names, counts = [found.words[i] for i in kept], found.counts[kept].tolist()
+    report.say(f"wrote {huffman_tree(names, counts, ways, path)}")
+
+
 VECTORS: dict[str, Callable[..., Any]] = {
     "train": vectors_train,
     "nearest": vectors_nearest,

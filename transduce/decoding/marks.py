@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ class Marks:
     """The marks of a model's vocabularies. A tokenizer may have several tokens for one, with and without a space."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
-        self._read, self._written = _marks(source), _marks(target)
+        self._read, self._written = _marks(source), _marks(target)  # type: ignore[arg-type]  (they are hashable)
 
     def ids(self, source: Sequence[int]) -> list[list[int]]:
         """For each mark of a source, the tokens that write it."""
@@ -73,6 +74,6 @@ class Marks:
 
 
 @functools.lru_cache(maxsize=16)  # to go through a vocabulary takes as long as to translate a sentence
-def _marks(tokenizer: Tokenizer) -> dict[int, str]:
+def _marks(tokenizer: Any) -> dict[int, str]:
     pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
     return {i: bare for i, piece in pieces if len(bare := piece.removeprefix("▁")) == 1 and bare in MARKS}

@@ -183,7 +183,7 @@ def _without_empty(E: Floats, used: NDArray[np.int32], words: int) -> tuple[Floa
     if len(E) != words + len(used):
         raise ValueError(f"its input matrix has {len(E):,} rows, not {words + len(used):,}")
     blocks = range(words, len(E), BLOCK)
-    kept = [np.flatnonzero(E[begin : begin + BLOCK].any(1)) + begin for begin in blocks]
+    kept = [np.flatnonzero((E[begin : begin + BLOCK] != 0).any(1)) + begin for begin in blocks]
     full = np.concatenate([np.arange(0), *kept])
     if len(full) == len(used):
         return E, used

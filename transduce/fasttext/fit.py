@@ -88,10 +88,10 @@ def fit(run: Path, settings: Settings, lines: Lines, report: Report = SILENT) ->
         started = folder.checkpoints()
         if not started and folder.model.exists():
             raise SettingsError(f"{run} is trained to its end; choose another run folder")
+        source = _read_or_leave_nothing(settings.vectors, lines, folder, report)
         if not started:
             write_folder(run, {CONFIG: config_file.write(settings).encode()})
             sign(folder)
-        source = read_source(settings.vectors, lines, folder.data, report)
         text, mark, place = source.text, source.text.fingerprint(), 0
         if started:
             network, place = _read_checkpoint(started[-1], settings, mark)
@@ -106,6 +106,15 @@ def fit(run: Path, settings: Settings, lines: Lines, report: Report = SILENT) ->
             shutil.rmtree(path, ignore_errors=True)
     report.say(f"the model is in {run}, {time.monotonic() - began:.1f} s after the beginning")
     return network
+
+
+def _read_or_leave_nothing(s: VectorSettings, lines: Lines, folder: RunFolder, report: Report) -> Source:
+    """Text that cannot be learned from leaves no folder behind."""
+    try:
+        return read_source(s, lines, folder.data, report)
+    except BaseException:
+        shutil.rmtree(folder.data, ignore_errors=True)
+        raise
 
 
 def _write_checkpoint(folder: RunFolder, network: Network, place: int, mark: int) -> None:

@@ -42,7 +42,8 @@ class Quantised:
     def decode(self) -> Floats:
         rows = self.book.decode(self.codes)
         if self.norm_codes is not None and self.norm_book is not None:
-            rows *= self.norm_book.decode(self.norm_codes[:, None])
+            with np.errstate(invalid="ignore", over="ignore"):  # a damaged file; whoever reads it looks for that
+                rows *= self.norm_book.decode(self.norm_codes[:, None])
         return rows
 
 

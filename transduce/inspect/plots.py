@@ -204,7 +204,9 @@ def huffman_tree(words: Sequence[str], counts: Sequence[int], ways: Sequence[Seq
     axes = made.add_subplot()
     for way, x in across.items():
         if way:
-            axes.plot([across[way[:-1]], x], [-len(way) + 1, -len(way)], color=ORANGE if way[-1] else BLUE, linewidth=1.2)
+            axes.plot(
+                [across[way[:-1]], x], [-len(way) + 1, -len(way)], color=ORANGE if way[-1] else BLUE, linewidth=1.2
+            )
     for i in order:
         place = (across[tuple(ways[i])], -len(ways[i]) - 0.1)
         axes.text(*place, f"{words[i]} {counts[i]:,}", rotation=90, ha="center", va="top", fontsize=9)
