@@ -54,7 +54,7 @@ def test_commands_parse(document: Path) -> None:
     for line in commands(document):
         words, settings = cli.split_settings(shlex.split(line)[1:])
         command, _, _ = cli.make_app().parse_args(words, exit_on_error=False, print_error=False)
-        assert command in (*cli.COMMANDS, *cli.PLOTS.values()), line
+        assert command in (*cli.COMMANDS, *cli.VECTORS.values(), *cli.PLOTS.values()), line
         compose({"training": {"start": "x"}} if "--from" in words else {}, settings)
 
 
@@ -89,6 +89,7 @@ def test_python_examples_run(
     """With a quickly trained model in the place of the demo's."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/demo").symlink_to(model_folder)
+    (tmp_path / "words.vec").write_text("2 2\ntea 1 0\ncoffee 0.9 0.1\n")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks or "import transduce" not in document.read_text(encoding="utf-8")  # none in a form that is not run

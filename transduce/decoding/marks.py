@@ -26,7 +26,7 @@ class Marks:
     """The marks of a model's vocabularies. A tokenizer may have several tokens for one, with and without a space."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
-        self._read, self._written = _marks(source), _marks(target)  # type: ignore[arg-type]  (they are hashable)
+        self._read, self._written = _marks(source), _marks(target)  # type: ignore[arg-type]
 
     def ids(self, source: Sequence[int]) -> list[list[int]]:
         """For each mark of a source, the tokens that write it."""
