@@ -251,6 +251,7 @@ def test_vectors_are_turned_to_the_width_of_a_table() -> None:
         (["train", "new", "--source", "train.txt", "--task", "classify", "--autotune-minutes", "1"],
          "goes with --preset fasttext"),
         (["train", "run", "--preset", "fasttext", "--task", "classify", "--source", "train.txt"], "trained to its end"),
+        (["train", "new", "--model.kind", "fasttext", "--preset", "tiny", "--device", "cpu"], "--preset fasttext"),
         (["translate", "words", "plain.txt"], "word vectors, which give no labels"),
         (["translate", "run", "plain.txt", "--beam", "3"], "has no search.beam"),
         (["translate", "run", "plain.txt", "--alignments"], "takes no glossary, prefix, alignment"),

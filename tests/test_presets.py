@@ -21,7 +21,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "fasttext"])  # tests/test_fasttext_commands.py
 def test_a_preset_trains(name: str, tmp_path: Path) -> None:
     """With fewer weights and steps, everything else as it is."""
     settings = compose(PRESETS[name].settings, SMALL)
