@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import torch
 
-from transduce.errors import SettingsError
 from transduce.models import classifier, recurrent, transformer
 from transduce.models.seq2seq import Seq2Seq
 from transduce.settings.sections import ModelSettings
@@ -30,8 +29,6 @@ KINDS = {
 
 def kind_of(m: ModelSettings) -> Kind:
     """The kind that settings name."""
-    if m.kind not in KINDS:
-        raise SettingsError(f"model.kind={m.kind} is trained with --task classify --preset {m.kind}, not by itself")
     return KINDS[m.kind]
 
 

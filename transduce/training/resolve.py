@@ -74,6 +74,8 @@ def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, fla
             f"--task {task.name} trains an encoder of the Transformer; the preset {preset} is of another kind"
         )
     resolved = compose(base, by_the_clock(file, flags), task.settings, file, flags)
+    if resolved.model.kind == "fasttext":
+        raise SettingsError("model.kind=fasttext is trained with --task classify --preset fasttext")
     check_idle(resolved)
     return resolved
 
