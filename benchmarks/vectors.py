@@ -114,10 +114,10 @@ def by_fasttext(task: str, paths: list[str], seed: int, threads: int, loss: str)
 
 def by_us(task: str, paths: list[str], seed: int, threads: int, loss: str) -> dict[str, Any]:
     from transduce.fasttext import training
-    from transduce.fasttext.autotune import measured
     from transduce.fasttext.fit import network_for, read_source
     from transduce.fasttext.folder import save
     from transduce.fasttext.labelled import labelled_lines, plain_lines
+    from transduce.fasttext.measure import measured
     from transduce.settings.compose import compose
 
     began = time.monotonic()

@@ -92,9 +92,9 @@ def _retrained(network: Network, path: str, report: Report) -> Network:
 
 def _table(source: Path, destination: Path, text: str) -> Table:
     from transduce.fasttext import folder
-    from transduce.fasttext.autotune import measured
     from transduce.fasttext.bin_file import read_fasttext
     from transduce.fasttext.labelled import labelled_lines
+    from transduce.fasttext.measure import measured
 
     lines = list(labelled_lines([text])())
     rows = []

@@ -56,7 +56,7 @@ def train_labels(run: Path, config: Path | None, flags: Overrides, minutes: floa
     else:
         network = _search(run, settings, lines, valid, minutes, report)
     if valid:
-        from transduce.fasttext.autotune import measured
+        from transduce.fasttext.measure import measured
 
         found = measured(network, valid)
         report.say(f"validation text: P@1 {found.precision:.4f}, R@1 {found.recall:.4f} of {found.lines:,} lines")
@@ -115,9 +115,9 @@ def evaluate_labels(
     confusion: Path | None,
 ) -> dict[str, Any]:
     """The scores of fastText's classifier on lines with any number of labels."""
-    from transduce.fasttext.autotune import measured
     from transduce.fasttext.labelled import labelled_lines
     from transduce.fasttext.labeller import Labeller
+    from transduce.fasttext.measure import measured
 
     if confusion is not None:
         check_output(confusion)

@@ -14,7 +14,7 @@ import numpy as np
 from transduce.errors import DataError
 from transduce.fasttext.encode import LabelledLine
 from transduce.fasttext.fit import Source, network_for
-from transduce.fasttext.measure import Measured, measure
+from transduce.fasttext.measure import Measured, measured
 from transduce.fasttext.network import Network
 from transduce.fasttext.training import train
 from transduce.report import Report
@@ -29,13 +29,6 @@ class Trial(NamedTuple):
     settings: VectorSettings
     network: Network
     found: Measured
-
-
-def measured(network: Network, lines: list[LabelledLine], k: int = 1) -> Measured:
-    """How good a model is on lines with labels."""
-    labels = network.dictionary.labels
-    p = np.stack([network.probabilities(network.rows_of_line(line)) for _, line in lines])
-    return measure(p, [given for given, _ in lines], labels, k)
 
 
 def autotune(first: VectorSettings, source: Source, valid: list[LabelledLine], minutes: float, report: Report) -> Trial:

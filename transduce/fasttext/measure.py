@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.fasttext.encode import LabelledLine
+from transduce.fasttext.network import Network
+
 BINS = 10  # of probability, for calibration
 
 
@@ -43,6 +46,13 @@ def measure(
     n = max(1, len(kept))
     shares = (hits / (n * k), hits / max(1, wanted), float(right.mean()) if len(kept) else 0.0)
     return Measured(len(kept), *shares, f1, macro, bins, error)
+
+
+def measured(network: Network, lines: list[LabelledLine], k: int = 1) -> Measured:
+    """How good a model is on lines with labels."""
+    labels = network.dictionary.labels
+    p = np.stack([network.probabilities(network.rows_of_line(line)) for _, line in lines])
+    return measure(p, [given for given, _ in lines], labels, k)
 
 
 def _f1(said: list[int], true: list[set[int]], labels: Sequence[str]) -> dict[str, tuple[float, float, float, int]]:
