@@ -19,7 +19,7 @@ def package_files(root: Path) -> set[str]:
     return {
         str(path.relative_to(root))
         for path in (root / "transduce").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and path.parent.name != "__pycache__"  # nor what numba has compiled
     }
 
 
