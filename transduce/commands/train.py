@@ -88,13 +88,6 @@ def train(
         With --preset fasttext: search so long for settings that are good on the validation text.
     """
     began = time.monotonic()  # to load PyTorch is part of the time that is given
-    from transduce.inspect.curve import curve_at_the_end
-    from transduce.signals import ignore_save_signal
-    from transduce.training.prepare import open_corpora
-    from transduce.training.recipe import settings_of
-    from transduce.training.resolve import resolve
-    from transduce.training.setup import fit
-
     text: dict[str, Any] = {"source": source, "target": target, "weight": weight, "columns": columns}
     text |= {"valid_source": valid_source, "valid_target": valid_target, "languages": languages}
     flags: dict[str, Any] = {section: dict(keys) for section, keys in (settings or {}).items()}
@@ -113,6 +106,13 @@ def train(
         return
     if autotune_minutes is not None:
         raise SettingsError("--autotune-minutes goes with --preset fasttext")
+    from transduce.inspect.curve import curve_at_the_end
+    from transduce.signals import ignore_save_signal
+    from transduce.training.prepare import open_corpora
+    from transduce.training.recipe import settings_of
+    from transduce.training.resolve import resolve
+    from transduce.training.setup import fit
+
     wanted = resolve(run, preset, config, flags, task)
     resolved = settings_of(wanted)
     if task == "classify" and resolved.data.source is None:
