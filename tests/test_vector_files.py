@@ -97,6 +97,14 @@ def test_vec_word2vec_and_glove_are_read(words: Network, tmp_path: Path) -> None
         np.testing.assert_allclose(again.vectors, vectors.vectors, rtol=1e-4, atol=1e-6)
 
 
+def say_the_same(ours: Network, theirs, seed: int) -> None:  # type: ignore[no-untyped-def]
+    for _, line in topics(30, seed):
+        probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
+        p = ours.probabilities(ours.rows_of_line(line))
+        assert label == f"__label__{ours.dictionary.labels[int(p.argmax())]}"
+        assert probability == pytest.approx(float(p.max()), abs=1e-4)  # fastText adds 1e-5 before its logarithm
+
+
 def test_the_fasttext_program_reads_ours_and_says_the_same(labels: Network, words: Network, tmp_path: Path) -> None:
     fasttext = peer("fasttext")
     write_fasttext(words, tmp_path / "w.bin")
@@ -108,11 +116,7 @@ def test_the_fasttext_program_reads_ours_and_says_the_same(labels: Network, word
     for name, small in (("l.bin", False), ("l.ftz", True)):
         write_fasttext(labels, tmp_path / name, small)
         theirs, ours = fasttext.load_model(str(tmp_path / name)), read_fasttext(tmp_path / name)
-        for _, line in topics(30, seed=5):
-            p = ours.probabilities(ours.rows_of_line(line))
-            probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
-            assert label == f"__label__{ours.dictionary.labels[int(p.argmax())]}"
-            assert probability == pytest.approx(float(p.max()), abs=1e-4)  # fastText adds 1e-5 before its logarithm
+        say_the_same(ours, theirs, seed=5)
 
 
 def test_its_files_are_read_by_us(tmp_path: Path) -> None:
@@ -123,20 +127,12 @@ def test_its_files_are_read_by_us(tmp_path: Path) -> None:
     theirs.save_model(str(tmp_path / "x.bin"))
     ours = read_fasttext(tmp_path / "x.bin")
     np.testing.assert_allclose(ours.vector("breads"), theirs.get_word_vector("breads"), atol=1e-6)
-    for _, line in topics(30, seed=6):
-        probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
-        p = ours.probabilities(ours.rows_of_line(line))
-        assert label == f"__label__{ours.dictionary.labels[int(p.argmax())]}"
-        assert probability == pytest.approx(float(p.max()), abs=1e-4)
+    say_the_same(ours, theirs, seed=6)
     theirs.quantize(input=str(text), qnorm=True, cutoff=400)
     theirs.save_model(str(tmp_path / "x.ftz"))
     small = read_fasttext(tmp_path / "x.ftz")
     np.testing.assert_allclose(small.vector("breads"), theirs.get_word_vector("breads"), atol=1e-5)
-    for _, line in topics(30, seed=7):
-        probability, label = theirs.f.predict(line + "\n", 1, 0.0, "strict")[0]
-        p = small.probabilities(small.rows_of_line(line))
-        assert label == f"__label__{small.dictionary.labels[int(p.argmax())]}"
-        assert probability == pytest.approx(float(p.max()), abs=1e-4)
+    say_the_same(small, theirs, seed=7)
 
 
 def test_gensim_reads_our_vec(words: Network, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from transduce.fasttext.folder import misfit
 from transduce.fasttext.network import Network
 from transduce.fasttext.quantise import CENTROIDS, Codebook, Quantised, quantise
 from transduce.files.atomic import beside, explained, flush
+from transduce.files.byte_reader import ByteReader
 from transduce.files.reading import open_regular, problem_with
 from transduce.settings.compose import compose
 from transduce.settings.sections import VectorSettings
@@ -60,20 +61,8 @@ def read_fasttext(path: Path) -> Network:
     return network
 
 
-class _Reader:
-    """Numbers one after the other."""
-
-    def __init__(self, content: Any) -> None:
-        self.content, self.place = content, 0
-
-    def bytes(self, count: int) -> bytes:
-        if not 0 <= count <= len(self.content) - self.place:
-            raise ValueError("it ends too early")
-        self.place += count
-        return self.content[self.place - count : self.place]
-
-    def numbers(self, form: str) -> tuple[Any, ...]:
-        return struct.unpack(f"<{form}", self.bytes(struct.calcsize(f"<{form}")))
+class _Reader(ByteReader):
+    """Arrays and words too."""
 
     def array(self, dtype: Any, count: int) -> Any:
         return np.frombuffer(self.bytes(count * np.dtype(dtype).itemsize), dtype).copy()

@@ -7,12 +7,13 @@ import math
 import mmap
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
+from transduce.files.byte_reader import ByteReader
 from transduce.files.reading import open_regular, problem_with
 
 DTYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)  # by their numbers there
@@ -40,20 +41,11 @@ def read_binary(path: Path) -> Binary:
             raise ModelError(f"{path} is no model of CTranslate2, or damaged: {str(error)[:100]}") from error
 
 
-class _Reader:
+class _Reader(ByteReader):
     """Numbers and texts, one after the other."""
 
-    def __init__(self, content: Any) -> None:
-        self.content, self.place = content, 0
-
-    def bytes(self, count: int) -> bytes:
-        if not 0 <= count <= len(self.content) - self.place:
-            raise ValueError("it ends too early")
-        self.place += count
-        return self.content[self.place - count : self.place]
-
     def number(self, form: str) -> int:
-        return struct.unpack(f"<{form}", self.bytes(struct.calcsize(form)))[0]
+        return self.numbers(form)[0]
 
     def text(self) -> str:
         return self.bytes(self.number("H")).rstrip(b"\0").decode("utf-8")

@@ -34,15 +34,19 @@ def write(trace: Trace, path: Path) -> Path:
 
 def render(trace: Trace) -> str:
     """The page as text."""
-    style, script, frame = (_part(name) for name in ("page.css", "page.js", "page.html"))
-    facts = json.dumps(_facts(trace), ensure_ascii=False, separators=(",", ":"))
+    title = html.escape(trace.text[:80]).replace("@", "&#64;")
+    return filled("page", _facts(trace), {"TITLE": title, "STYLE": _part("page.css")})
+
+
+def filled(page: str, facts: dict, parts: dict[str, str]) -> str:
+    """The frame page.html with its script page.js, what that reads, and other parts."""
+    frame, content = _part(f"{page}.html"), json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
     parts = {
-        "TITLE": html.escape(trace.text[:80]).replace("@", "&#64;"),
-        "POLICY": policy(),
-        "STYLE": style,
+        **parts,
+        "POLICY": policy(f"{page}.js"),
         # nothing in it can end the element that holds it, or look like a place to fill
-        "FACTS": facts.replace("<", "\\u003c").replace("@", "\\u0040"),
-        "SCRIPT": script,
+        "FACTS": content.replace("<", "\\u003c").replace("@", "\\u0040"),
+        "SCRIPT": _part(f"{page}.js"),
     }
     for name, content in parts.items():
         before, after = frame.split(f"@{name}@")
@@ -50,9 +54,9 @@ def render(trace: Trace) -> str:
     return frame
 
 
-def policy() -> str:
+def policy(script: str = "page.js") -> str:
     """What a browser may do on a page: one script, known by its hash, and nothing from elsewhere."""
-    allowed = base64.b64encode(hashlib.sha256(_part("page.js").encode()).digest()).decode()
+    allowed = base64.b64encode(hashlib.sha256(_part(script).encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
 
 

@@ -3,10 +3,6 @@ neighbours of each word, and a search."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.files.output import write_output
+from transduce.inspect.page import filled
 
 if TYPE_CHECKING:
     from transduce.fasttext.word_vectors import WordVectors
@@ -37,7 +34,7 @@ def write_word_map(vectors: WordVectors, count: int, path: Path) -> Path:
         "about": f"{repr(vectors)[1:-1]}; the {len(words):,} most frequent. "
         f"The map shows {share:.0%} of how they differ; the lists use all of it.",
     }
-    write_output(path, _filled(facts).encode())
+    write_output(path, filled("words", facts, {}).encode())
     return path
 
 
@@ -47,22 +44,3 @@ def principal_components(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32]
     values, directions = np.linalg.eigh(centred.T @ centred)
     places = centred @ directions[:, ::-1][:, :2]
     return places / max(1e-12, float(np.abs(places).max())), float(values[-2:].sum() / max(1e-12, values.sum()))
-
-
-def _filled(facts: dict) -> str:
-    frame, script = (_part(name) for name in ("words.html", "words.js"))
-    known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    content = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
-    parts = {
-        "POLICY": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{known}'",
-        "FACTS": content.replace("<", "\\u003c").replace("@", "\\u0040"),
-        "SCRIPT": script,
-    }
-    for name, text in parts.items():
-        before, after = frame.split(f"@{name}@")
-        frame = before + text + after
-    return frame
-
-
-def _part(name: str) -> str:
-    return files("transduce.inspect").joinpath(name).read_text(encoding="utf-8")
