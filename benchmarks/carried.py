@@ -1,6 +1,6 @@
 """Whether word vectors help a translator that has little text: with and without, Transformer and RNN.
 
-    python benchmarks/carried.py --pairs 2000 10000 50000 --minutes 2 --seeds 1 2 3
+    python benchmarks/carried.py --pairs 2000 10000 50000 --minutes 3 --seeds 1 2 3
 
 The vectors are skip-gram with n-grams, trained here on each side of all of Tatoeba de-en (154,058 sentences); the
 translator sees the first so many pairs of it, shuffled. Every way is the command that a user would type, with the same
@@ -27,6 +27,9 @@ MODELS = {"transformer": ("--preset", "small"), "rnn": ("--preset", "rnn-attenti
 
 
 def prepare(data: Path, pairs: list[int], folder: Path) -> None:
+    """Text and vectors, if they are not there yet."""
+    if (folder / "vectors-en" / "manifest.json").exists():
+        return
     sides = [list(read_lines(data / "tatoeba-de-en" / f"train.{side}.gz")) for side in ("de", "en")]
     together = list(zip(*sides, strict=True))
     random.Random(1).shuffle(together)
@@ -73,12 +76,15 @@ def main() -> None:
     words.add_argument("--minutes", type=float, default=2.0)
     words.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     words.add_argument("--out", type=Path, default=HERE / "results" / "carried.jsonl")
+    words.add_argument("--folder", type=Path, help="where text, vectors and runs are kept for the next call")
     given = words.parse_args()
     given.data = given.data.resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        prepare(given.data, given.pairs, Path(folder))
+    with tempfile.TemporaryDirectory() as passing:
+        folder = given.folder or Path(passing)
+        folder.mkdir(exist_ok=True)
+        prepare(given.data, given.pairs, folder)
         for seed, count, kind, way in itertools.product(given.seeds, given.pairs, given.models, given.ways):
-            facts = {**one(kind, count, way, seed, given, Path(folder)), **machine()}
+            facts = {**one(kind, count, way, seed, given, folder), **machine()}
             with given.out.open("a") as out:
                 out.write(json.dumps(facts) + "\n")
             print(json.dumps(facts), flush=True)
