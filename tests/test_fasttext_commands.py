@@ -224,6 +224,32 @@ def test_embeddings_begin_with_vectors(place: Path, tmp_path: Path, capsys: pyte
     assert torch.corrcoef(torch.stack([(ours @ ours.T).flatten(), (theirs @ theirs.T).flatten()]))[0, 1] > 0.7
 
 
+def test_an_rnn_begins_with_vectors_too(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").write_text("".join(f"{line}\n" for _, line in topics(120)))
+    words = ["train", tmp_path / "run", "--source", tmp_path / "a", "--target", tmp_path / "a", "--device", "cpu"]
+    words += [
+        "--preset",
+        "rnn-attention",
+        "--text.tokenizer",
+        "words",
+        "--text.vocabulary",
+        "60",
+        "--training.steps",
+        "2",
+    ]
+    words += ["--model.d_model", "12", "--model.target_vectors", place / "words", "--training.vectors_rest", "99"]
+    code, _, err = said(words, capsys)
+    assert code == 0, err
+    assert "target: " in err
+    assert "begin with their vectors" in err
+    model, tokenizers, _ = load(tmp_path / "run")
+    table, vectors = model.target.weight.detach(), load_vectors(place / "words")  # type: ignore[union-attr]
+    pieces = [piece.replace("▁", "") for piece in tokenizers.target.pieces(range(tokenizers.target.size))]
+    word, row = next((piece, table[i]) for i, piece in enumerate(pieces) if piece in vectors and i > 3)
+    centre = np.mean([vectors[piece] for i, piece in enumerate(pieces) if piece and i > 3], axis=0)
+    assert torch.cosine_similarity(row, torch.from_numpy(vectors[word] - centre), 0) > 0.9
+
+
 def test_vectors_are_turned_to_the_width_of_a_table() -> None:
     torch.manual_seed(0)
     vectors, table = torch.randn(50, 6) @ torch.randn(6, 20), torch.randn(10, 8) * 0.1

@@ -16,6 +16,7 @@ from transduce.report import Report
 from transduce.settings.sections import Settings
 from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
+from transduce.training.shares import table_of
 
 SPACE = "▁"  # how tokenizers print the space before a word
 SIDES = ("source", "target")
@@ -37,11 +38,11 @@ def put_vectors(model: Seq2Seq, settings: Settings, tokenizers: Tokenizers, repo
     ):
         if path is None:
             continue
-        name = f"{side}.tokens.weight" if f"{side}.tokens.weight" in weights else "source.tokens.weight"
-        if name not in weights:
+        name = table_of(side, weights)
+        if name is None:
             raise SettingsError(f"model.{side}_vectors={path}: this model has no embeddings of the {side}")
         vectors, table = load_vectors(Path(path)), weights[name]
-        shared = name != f"{side}.tokens.weight"
+        shared = not name.startswith(side)
         found = look_up(vectors, tokenizer, filled if shared else set())
         if found.rows:
             with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,22 +22,30 @@ class Stretch(NamedTuple):
     until: int  # updates for which it is frozen before
 
 
+def table_of(side: str, names: Collection[str]) -> str | None:
+    """The weight that embeds the tokens of a side, by its name in a Transformer or an RNN. Where both sides share one,
+    it goes by the source's."""
+    known = (f"{which}{table}" for which in (side, "source") for table in (".tokens.weight", ".weight"))
+    return next((name for name in known if name in names), None)
+
+
 class Shares:
     """Of the weights of a model, which lie end to end."""
 
     def __init__(self, flat: FlatWeights, settings: Settings) -> None:
         self.flat = flat
         m, parts, every = settings.model, settings.training.freeze, settings.training.unfreeze_every
+        names = [place.name for place in flat.places]
         if parts is not None:
-            check_parts([place.name for place in flat.places], parts)
-        given = [side for side in ("source", "target") if getattr(m, f"{side}_vectors")]
+            check_parts(names, parts)
+        given = [table_of(side, names) for side in ("source", "target") if getattr(m, f"{side}_vectors")]
         self.stretches: list[Stretch] = []
         for place in flat.places:
             far = depth(place.name, m.decoder_layers or m.layers, m.layers)
             frozen = parts is not None and is_frozen(place.name, parts)
             share = 0.0 if frozen else settings.optimizer.layer_decay**far
             until = max(0, far - 1) * every if every else 0  # the last layer learns from the beginning
-            if place.name.removesuffix(".tokens.weight") in given:
+            if place.name in given:
                 until = max(until, settings.training.vectors_rest)
             self._add(Stretch(place.begin, place.end, share, until))
 
