@@ -59,7 +59,7 @@ def one(kind: str, count: int, way: str, seed: int, given: argparse.Namespace, f
     answer = json.loads(transduce("evaluate", str(run), "--source", str(test / "test.de.gz"), "--reference",
                                   str(test / "test.en.gz"), "--json"))  # fmt: skip
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line.get("kind") == "validation"]
+    losses = [line["loss"] for line in lines if line.get("kind") == "valid"]
     return {
         **{"model": kind, "pairs": count, "way": way, "seed": seed, "minutes": given.minutes},
         **{"bleu": round(answer["scores"]["BLEU"]["score"], 2), "validation_loss": min(losses, default=None)},
