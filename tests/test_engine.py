@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import bundled_pairs, small_model
@@ -18,12 +19,14 @@ import transduce
 from transduce.decoding.batches import PlainEngine, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
-from transduce.decoding.hypotheses import Penalty, Request
+from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
 from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
+from transduce.engine import loops
 from transduce.engine.auto import choose_dtype, make_engine
 from transduce.engine.incremental import Incremental
+from transduce.engine.loop_search import LoopSearch, can_loop
 from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import why_not
@@ -79,9 +82,44 @@ def test_the_fast_model_is_searched_as_the_plain_one(name: str, options: dict) -
     plain, quick = (
         PlainEngine(m, "cpu").find(requests(name == "terms"), roles, lambda _: None) for m in (model, fast(model))
     )
-    for one, two in zip(plain, quick, strict=True):
-        assert [h.tokens for h in one] == [h.tokens for h in two]
+    check_equal(plain, quick)
+
+
+def check_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for one, two in zip(found, expected, strict=True):
+        assert [(h.tokens, h.complete) for h in one] == [(h.tokens, h.complete) for h in two]
         assert [h.score for h in one] == pytest.approx([h.score for h in two], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam", "usual stop"])
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> None:
+    model = lively(small_model(2, output_bias=True, **options, heads=3, d_k=8, d_v=8))
+    with torch.no_grad():
+        model.projection.bias[END] += 2.0
+    assert can_loop(fast(model))
+    found = LoopSearch(fast(model), requests(), SEARCHES[name]).run()
+    expected = PlainEngine(model, "cpu").find(requests(), SEARCHES[name], lambda _: None)
+    assert any(h.complete for hypotheses in expected for h in hypotheses)
+    check_equal(found, expected)
+
+
+def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    monkeypatch.setattr(LoopSearch, "run", lambda self: used.append(self.roles) or [[]] * len(self.sentences))
+    engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
+    for roles in SEARCHES.values():
+        engine.find(requests(), roles, lambda _: None)
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # too few to load them for
+    assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop")]
+
+
+def test_exponentials() -> None:
+    x = -np.random.default_rng(1).random(999).astype(np.float32) * 30
+    exact, bits = np.exp(x.astype(np.float64)), np.empty(len(x), np.int32)
+    total = loops.exponentials(x, len(x), bits)
+    np.testing.assert_allclose(x, exact, rtol=2e-6)
+    assert total == pytest.approx(exact.sum(), rel=1e-6)
 
 
 def test_caches_grow() -> None:

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "transduce"
 
 # Lower rooms first. Rooms on one floor do not see each other.
 FLOORS = [
-    {"errors", "report", "signals"},
+    {"errors", "report", "signals", "compiled"},
     {"files", "arguments"},
     {"settings"},
     {"nn", "text", "evaluate"},
@@ -49,7 +49,7 @@ ONE_DOOR = {
     "charset_normalizer": ["data/encoding.py"],
     "pyarrow": ["data/parquet.py"],
     "backports": ["data/packed.py"],
-    "numba": ["fasttext/kernels/compiled.py"],
+    "numba": ["compiled.py"],
 }
 LIGHT = (
     "torch",

@@ -54,7 +54,7 @@ class PlainEngine:
         self.model.eval()
         results: list[list[Hypothesis]] = [[] for _ in requests]
         sizes = [len(request.source) + 1 for request in requests]
-        groups = list(batches(range(len(requests)), sizes, roles.slots, roles.size))
+        groups = shared_out(range(len(requests)), sizes, roles, torch.get_num_threads() if self.device == "cpu" else 1)
 
         def search_all(group: list[int]) -> list[list[Hypothesis]]:
             return self._search([requests[i] for i in group], roles)
@@ -92,6 +92,16 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(cores)
+
+
+def shared_out(items: Sequence[int], sizes: list[int], roles: Roles, workers: int) -> list[list[int]]:
+    """Batches in a number that so many workers can share: with five batches one of two would stand idle at the end."""
+    groups = list(batches(items, sizes, roles.slots, roles.size))
+    slots, workers = roles.slots, min(workers, MOST_WORKERS)
+    while len(groups) % workers and len(groups) < 8 * workers and len(groups) < len(items):
+        slots -= roles.slots // 32
+        groups = list(batches(items, sizes, slots, roles.size))
+    return groups
 
 
 def batches(items: Iterable[int], sizes: list[int], slots: int, width: int = 1) -> Iterator[list[int]]:

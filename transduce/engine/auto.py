@@ -23,6 +23,7 @@ from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 
 MOST_BEAMS = 16  # that the recorded search follows
+WORTH_LOOPS = 8  # sentences of a batch, from which on it pays to load them
 
 
 def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
@@ -45,6 +46,8 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
     name = f"fast ({str(dtype).removeprefix('torch.')})"
     if device == "cuda" and kernels.HAS_TRITON:
         return GpuEngine(incremental, device, name)
+    if device == "cpu":
+        return CpuEngine(incremental, device, name)
     return PlainEngine(incremental, device, name)
 
 
@@ -78,6 +81,26 @@ def choose_dtype(precision: str, device: str) -> torch.dtype:
     return {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
 
 
+def is_simple(roles: Roles) -> bool:
+    """Greedy or beam search, and nothing else asked for."""
+    return isinstance(roles.choose, Best) and not (roles.rules or roles.penalty.beta or roles.begin)
+
+
+class CpuEngine(PlainEngine):
+    """Greedy and beam search of more than a few sentences by compiled loops; any other search by PyTorch alone."""
+
+    model: Incremental
+
+    def _search(self, requests: list[Request], roles: Roles) -> list[list[Hypothesis]]:
+        if len(requests) < WORTH_LOOPS or not is_simple(roles):
+            return super()._search(requests, roles)
+        from transduce.engine.loop_search import LoopSearch, can_loop  # noqa: PLC0415  (numba takes time to load)
+
+        return (
+            LoopSearch(self.model, requests, roles).run() if can_loop(self.model) else super()._search(requests, roles)
+        )
+
+
 class GpuEngine:
     """Greedy and beam search by recorded steps; any other search by steps that are only fast."""
 
@@ -92,6 +115,5 @@ class GpuEngine:
         self._stepwise = PlainEngine(model, device, name)
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        simple = isinstance(roles.choose, Best) and not (roles.rules or roles.penalty.beta or roles.begin)
-        engine = self._recorded if simple and roles.size <= MOST_BEAMS else self._stepwise
+        engine = self._recorded if is_simple(roles) and roles.size <= MOST_BEAMS else self._stepwise
         return engine.find(requests, roles, found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.fasttext.kernels.compiled import exact
+from transduce.compiled import exact
 
 FNV_BASIS, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 WORD_FACTOR = np.uint64(116049371)

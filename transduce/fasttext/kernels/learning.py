@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transduce.fasttext.kernels.compiled import kernel
+from transduce.compiled import kernel
 
 NS, HS, SOFTMAX, OVA = 0, 1, 2, 3
 LONGEST_LINE = 1024  # words that fastText reads as one line
