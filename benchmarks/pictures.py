@@ -68,6 +68,27 @@ def transfer(path: Path) -> None:
     plt.close(figure)
 
 
+def carried(path: Path) -> None:
+    """BLEU against pairs of text, with and without word vectors to begin with; every seed a dot."""
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    figure, axes = _start(9, 3.6, 2)
+    for axis, kind in zip(axes, ("transformer", "rnn"), strict=True):
+        for way, colour, name in (("with", OURS, "beginning with word vectors"), ("without", PEER, "at random")):
+            mine = [run for run in runs if run["model"] == kind and run["way"] == way]
+            pairs = sorted({run["pairs"] for run in mine})
+            means = [statistics.mean(run["bleu"] for run in mine if run["pairs"] == count) for count in pairs]
+            axis.plot(pairs, means, color=colour, label=name)
+            axis.plot([run["pairs"] for run in mine], [run["bleu"] for run in mine], "o", color=colour, markersize=4)
+        axis.set(xscale="log", ylim=0, xlabel="pairs of text", ylabel="BLEU")
+        axis.set_xticks(pairs, [f"{count:,}" for count in pairs])
+        axis.minorticks_off()
+        axis.set_title("Transformer" if kind == "transformer" else "GRU with attention", fontsize=11)
+    axes[0].legend(frameon=False, loc="upper left")
+    axes[0].set_ylim(0, axes[1].get_ylim()[1])
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
 def scaling(path: Path) -> None:
     """Speed against weights, length and batch, with what the hardware would allow."""
     facts = json.loads(path.read_text())
@@ -134,5 +155,7 @@ if __name__ == "__main__":
             scaling(given)
         elif given.stem == "transfer":
             transfer(given)
+        elif given.stem == "carried":
+            carried(given)
         elif given.stem.startswith("decoding") and "file" not in given.stem:
             decoding(given)
