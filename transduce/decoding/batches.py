@@ -26,6 +26,7 @@ class Engine(Protocol):
     """What finds translations of any number of sentences, in its own order and batches."""
 
     chunk: int  # lines that are worth having at once
+    takes_rules: bool  # of ours, whatever they forbid
     name: str  # with where it computes and how, for a report
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
@@ -44,6 +45,7 @@ class PlainEngine:
     """The readable search of search.py, on batches of like length, longest first."""
 
     chunk = 4096
+    takes_rules = True
 
     def __init__(self, model: Seq2Seq, device: str, name: str = "plain") -> None:
         self.model = model

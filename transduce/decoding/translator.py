@@ -249,16 +249,16 @@ def _roles(s: SearchSettings, wording: Wording) -> Roles:
 def _with_marks_kept(
     translator: Translator, requests: list[Request], found: list[list[Hypothesis]], wording: Wording, marks: Marks
 ) -> list[list[Hypothesis]]:
-    """Sentences that lost a mark, or wrote one that is not theirs, are searched again by the plain way, which can be
-    told anything."""
+    """Sentences that lost a mark, or wrote one that is not theirs, are searched again, with a rule against it."""
     again = marks.astray(requests, found)
     if not again:
         return found
     some = [marks.with_room(requests[i], translator.lengths.positions) for i in again]
     roles = _roles(translator.search, wording)
     roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
-    is_plain = isinstance(translator.engine, PlainEngine)
-    engine = translator.engine if is_plain else PlainEngine(translator.model, translator.device)
+    engine = translator.engine
+    if not engine.takes_rules:
+        engine = PlainEngine(translator.model, translator.device)
     mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
     return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
 

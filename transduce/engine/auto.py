@@ -105,6 +105,7 @@ class GpuEngine:
     """Greedy and beam search by recorded steps; any other search by steps that are only fast."""
 
     chunk = 65536
+    takes_rules = True
 
     def __init__(self, model: Incremental, device: str, name: str) -> None:
         from transduce.engine.refill import RefillEngine  # noqa: PLC0415  (needs Triton)

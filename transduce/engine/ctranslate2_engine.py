@@ -38,6 +38,7 @@ class CTranslate2Engine:
     """Greedy and beam search on a CPU, in float32 or in whole numbers."""
 
     chunk = 4096
+    takes_rules = False
 
     def __init__(self, model: Seq2Seq, precision: str, device: str) -> None:
         if device != "cpu":

@@ -75,6 +75,7 @@ class LoopSearch:
         ]
         heads, slots = self.weights.self_heads, self.table.history.shape[1] * roles.size
         self.past = [np.empty((rows, slots, 2, heads.number, heads.d_k), np.float32) for _ in self.memory]
+        self.logits = torch.empty(rows * roles.size, len(self.projection.weight))
         self.sentences = np.arange(rows)
         self.results: list[list[Hypothesis]] = [[] for _ in requests]
 
@@ -127,7 +128,10 @@ class LoopSearch:
             x, h = self._layer(i, layer, x, h, n)
         if not w.norm_before and w.final_norm is not None:
             h = w.final_norm(h)
-        return F.linear(h * w.projection_scale if w.projection_scale != 1 else h, *self.projection).numpy()
+        h = h * w.projection_scale if w.projection_scale != 1 else h
+        weight, bias = self.projection
+        logits = torch.mm(h, weight.t(), out=self.logits[: len(h)])  # in its place: so much new memory takes time
+        return (logits if bias is None else logits.add_(bias)).numpy()
 
     def _layer(self, i: int, layer: Layer, x: Tensor, h: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The residual stream x behind a layer, and h, what the next one reads."""
