@@ -16,17 +16,17 @@ import torch
 from conftest import bundled_pairs, small_model
 
 import transduce
-from transduce.decoding.batches import PlainEngine, side_by_side
+from transduce.decoding.batches import PlainEngine, shared_out, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
 from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
 from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
-from transduce.engine import loops
-from transduce.engine.auto import choose_dtype, make_engine
+from transduce.engine import auto, loops
+from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.incremental import Incremental
-from transduce.engine.loop_search import LoopSearch, can_loop
+from transduce.engine.loop_search import LoopSearch
 from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import why_not
@@ -106,12 +106,22 @@ def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> Non
 
 def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
+    monkeypatch.setattr(auto, "WORTH_LOOPS", 10)
     monkeypatch.setattr(LoopSearch, "run", lambda self: used.append(self.roles) or [[]] * len(self.sentences))
     engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
     for roles in SEARCHES.values():
         engine.find(requests(), roles, lambda _: None)
     engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # too few to load them for
     assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop")]
+
+
+def test_batches_are_shared_out_among_workers() -> None:
+    sizes = [10] * 100
+    for workers, slots, count in ((2, 350, 4), (2, 2000, 1), (3, 350, 3), (1, 350, 3)):
+        groups = shared_out(range(100), sizes, Roles(slots=slots), workers)
+        assert len(groups) == count
+        assert sorted(i for group in groups for i in group) == list(range(100))
+    assert len(shared_out(range(3), [10] * 3, Roles(slots=10), 2)) == 3  # no more can be had
 
 
 def test_exponentials() -> None:

@@ -100,8 +100,8 @@ def shared_out(items: Sequence[int], sizes: list[int], roles: Roles, workers: in
     """Batches in a number that so many workers can share: with five batches one of two would stand idle at the end."""
     groups = list(batches(items, sizes, roles.slots, roles.size))
     slots, workers = roles.slots, min(workers, MOST_WORKERS)
-    while len(groups) % workers and len(groups) < 8 * workers and len(groups) < len(items):
-        slots -= roles.slots // 32
+    while len(groups) % workers and 1 < len(groups) < min(8 * workers, len(items)):
+        slots -= max(1, roles.slots // 32)
         groups = list(batches(items, sizes, slots, roles.size))
     return groups
 

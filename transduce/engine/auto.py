@@ -23,7 +23,7 @@ from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 
 MOST_BEAMS = 16  # that the recorded search follows
-WORTH_LOOPS = 8  # sentences of a batch, from which on it pays to load them
+WORTH_LOOPS = 200  # sentences from which on it pays to load them, and once a machine to wait for their compilation
 
 
 def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
@@ -87,18 +87,25 @@ def is_simple(roles: Roles) -> bool:
 
 
 class CpuEngine(PlainEngine):
-    """Greedy and beam search of more than a few sentences by compiled loops; any other search by PyTorch alone."""
+    """Greedy and beam search of many sentences by compiled loops; any other search by PyTorch alone."""
 
     model: Incremental
 
-    def _search(self, requests: list[Request], roles: Roles) -> list[list[Hypothesis]]:
-        if len(requests) < WORTH_LOOPS or not is_simple(roles):
-            return super()._search(requests, roles)
-        from transduce.engine.loop_search import LoopSearch, can_loop  # noqa: PLC0415  (numba takes time to load)
+    def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
+        if len(requests) < WORTH_LOOPS or not is_simple(roles) or not can_loop(self.model):
+            return super().find(requests, roles, found)
+        from transduce.engine.loop_search import LoopEngine  # noqa: PLC0415  (numba takes time to load)
 
-        return (
-            LoopSearch(self.model, requests, roles).run() if can_loop(self.model) else super()._search(requests, roles)
-        )
+        return LoopEngine(self.model, self.device).find(requests, roles, found)
+
+
+def can_loop(model: Incremental) -> bool:
+    """Whether loops.py knows how its heads lie in memory."""
+    w = model.weights
+    width = w.projection.weight.size(1)
+    return w.dtype == torch.float32 and all(
+        heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads)
+    )
 
 
 class GpuEngine:

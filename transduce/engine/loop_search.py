@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.data.layout import lay_out
+from transduce.decoding.batches import PlainEngine
 from transduce.decoding.hypotheses import IMPOSSIBLE, Hypothesis, Request
 from transduce.decoding.search import LEAVING, Roles, moved_up
 from transduce.engine import loops
@@ -166,10 +167,10 @@ def following(w: DecoderWeights, i: int) -> tuple[Norm, Norm, Norm | None]:
     return w.layers[i].cross_norm, w.layers[i].norm, last
 
 
-def can_loop(model: Incremental) -> bool:
-    """Whether loops.py knows how its heads lie in memory."""
-    w = model.weights
-    width = w.projection.weight.size(1)
-    return w.dtype == torch.float32 and all(
-        heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads)
-    )
+class LoopEngine(PlainEngine):
+    """Batches of like length, each by a search of this kind."""
+
+    model: Incremental
+
+    def _search(self, requests: list[Request], roles: Roles) -> list[list[Hypothesis]]:
+        return LoopSearch(self.model, requests, roles).run()
