@@ -33,7 +33,7 @@ FLOORS = [
 DOOR = {("cli", "__init__")}
 ONE_DOOR = {
     "sentencepiece": ["text/subwords.py", "formats/onnx_runner.py"],  # the second is a program for others
-    "safetensors": ["models/weights.py"],
+    "safetensors": ["files/arrays.py", "models/weights.py"],
     "sacrebleu": ["evaluate.py"],
     "matplotlib": ["inspect/plots.py"],
     "tensorboard": [],  # through torch, in training/tensorboard.py

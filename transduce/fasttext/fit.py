@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from transduce.errors import DataError, SettingsError, Stopped
 from transduce.fasttext.dictionary import CUTS, Dictionary, count
 from transduce.fasttext.encode import LabelledLine, Lines, Text, encode, refuse_unlabelled
-from transduce.fasttext.folder import network_of, save, tensors_of
+from transduce.fasttext.folder import arrays_of, network_of, save
 from transduce.fasttext.kernels.hashing import mark_word_ngrams
 from transduce.fasttext.network import Network, new_network, word_buckets
 from transduce.fasttext.pretrained import begin_with
 from transduce.fasttext.training import train
 from transduce.files import strict_json
+from transduce.files.arrays import array_bytes, read_arrays
 from transduce.files.lock import locked, sign
 from transduce.files.manifest import verify, write_folder
 from transduce.files.reading import SMALL, read_bytes
 from transduce.files.run_folder import CONFIG, MODEL, STATE, RunFolder
-from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.report import SILENT, Progress, Report
 from transduce.settings import config_file
 from transduce.settings.sections import Settings, VectorSettings
@@ -120,7 +120,7 @@ def _read_or_leave_nothing(s: VectorSettings, lines: Lines, folder: RunFolder, r
 def _write_checkpoint(folder: RunFolder, network: Network, place: int, mark: int) -> None:
     before = folder.checkpoints()
     state = strict_json.dumps({"place": place, "text": mark}).encode()
-    write_folder(folder.checkpoint(place), {MODEL: tensor_bytes(tensors_of(network)), STATE: state})
+    write_folder(folder.checkpoint(place), {MODEL: array_bytes(arrays_of(network)), STATE: state})
     for path in before:
         if path != folder.checkpoint(place):
             shutil.rmtree(path)
@@ -133,4 +133,4 @@ def _read_checkpoint(path: Path, settings: Settings, mark: int) -> tuple[Network
         raise DataError(
             f"{path.parent.parent} was begun with another text; give the same, or choose another run folder"
         )
-    return network_of(read_tensors(path / MODEL), settings, path / MODEL), int(state["place"])
+    return network_of(read_arrays(path / MODEL), settings, path / MODEL), int(state["place"])

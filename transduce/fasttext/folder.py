@@ -9,23 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from transduce.errors import ModelError
 from transduce.fasttext.dictionary import Dictionary, decoded, encoded, laid_out
 from transduce.fasttext.network import Network
+from transduce.files.arrays import array_bytes, read_arrays
 from transduce.files.manifest import verify, write_folder
 from transduce.files.run_folder import CONFIG, MODEL
-from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.settings import config_file
 from transduce.settings.sections import Settings
 
 KIND = "fasttext"
-TYPES = {"E": torch.float32, "U": torch.float32, "buckets": torch.int32, "tokens": torch.int64}
+TYPES = {"E": "float32", "U": "float32", "buckets": "int32", "tokens": "int64"}
 TYPES |= {f"{side}{part}": kind for side in ("", "label_") for part, kind in
-          (("letters", torch.uint8), ("starts", torch.int64), ("counts", torch.int64))}  # fmt: skip
+          (("letters", "uint8"), ("starts", "int64"), ("counts", "int64"))}  # fmt: skip
 
 
 def is_fasttext(folder: Path) -> bool:
@@ -38,30 +36,29 @@ def is_fasttext(folder: Path) -> bool:
 
 
 def save(network: Network, settings: Settings, folder: Path) -> None:
-    content = {MODEL: tensor_bytes(tensors_of(network)), CONFIG: config_file.write(settings).encode()}
+    content = {MODEL: array_bytes(arrays_of(network)), CONFIG: config_file.write(settings).encode()}
     write_folder(folder, content)
 
 
-def tensors_of(network: Network) -> dict[str, Tensor]:
+def arrays_of(network: Network) -> dict[str, NDArray]:
     d = network.dictionary
     arrays = {"E": network.E, "U": network.U, "buckets": network.buckets, "tokens": np.array([d.tokens])}
     for side, words, counts in (("", d.words, d.counts), ("label_", d.labels, d.label_counts)):
         letters, starts = laid_out([encoded(word) for word in words])
         arrays |= {f"{side}letters": letters.copy(), f"{side}starts": starts, f"{side}counts": counts}
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return arrays
 
 
 def load(folder: Path) -> tuple[Network, Settings]:
     verify(folder, [CONFIG, MODEL])
     settings = config_file.read_whole(folder / CONFIG)
-    return network_of(read_tensors(folder / MODEL), settings, folder / MODEL), settings
+    return network_of(read_arrays(folder / MODEL), settings, folder / MODEL), settings
 
 
-def network_of(tensors: dict[str, Tensor], settings: Settings, path: Path) -> Network:
-    """The model that some tensors are; they are refused where they do not fit together."""
-    if {name: tensor.dtype for name, tensor in tensors.items()} != TYPES:
+def network_of(a: dict[str, NDArray], settings: Settings, path: Path) -> Network:
+    """The model that some arrays are; they are refused where they do not fit together."""
+    if {name: str(array.dtype) for name, array in a.items()} != TYPES:
         raise ModelError(f"{path} does not hold what a model of the kind fasttext has")
-    a = {name: tensor.numpy() for name, tensor in tensors.items()}
     sides = [_words(a[f"{side}letters"], a[f"{side}starts"], a[f"{side}counts"], path) for side in ("", "label_")]
     dictionary = Dictionary(sides[0], a["counts"], sides[1], a["label_counts"], int(a["tokens"].sum()))
     network = Network(settings.vectors, dictionary, a["E"], a["U"], a["buckets"])
