@@ -3,6 +3,7 @@
     python benchmarks/vectors.py labels --data data [--tasks cooking sst2 thucnews] [--seeds 1 2 3]
     python benchmarks/vectors.py words --data data [--seeds 1 2 3]
     python benchmarks/vectors.py speed --data data
+    python benchmarks/vectors.py transformer --data data [--minutes 4]    our Transformer classifier, same labels
     python benchmarks/vectors.py --table
 
 The peers come with: pip install fasttext-wheel gensim. Every measurement is a process of its own, and systems take
@@ -159,6 +160,31 @@ def by_gensim(task: str, paths: list[str], seed: int, threads: int, loss: str) -
     return {"seconds": seconds, "words_a_second_a_thread": words / seconds / threads, **judged(model.wv, paths[1:])}
 
 
+def by_transformer(task: str, paths: list[str], seed: int, threads: int, loss: str) -> dict[str, Any]:
+    """The classifier that `transduce train --task classify` makes by itself in some minutes (`loss`: how many)."""
+    from recipe import transduce
+
+    from transduce.data.lines import read_lines
+    from transduce.fasttext.labelled import labelled_lines
+    from transduce.model import Model
+
+    folder, sides = Path(paths[0]).parent, {}
+    for name, path in zip(("train", "test"), paths[:2], strict=True):
+        lines = list(labelled_lines([path])())
+        sides[name] = [labels for labels, _ in lines]
+        joined = "" if task == "thucnews" else " "  # the spaces there are fastText's need
+        (folder / f"{name}.source").write_text("".join(f"{joined.join(text.split())}\n" for _, text in lines))
+        (folder / f"{name}.label").write_text("".join(f"{labels[0]}\n" for labels, _ in lines))  # it learns one
+    run, begin = folder / f"transformer-{seed}", time.monotonic()
+    transduce("train", str(run), "--task", "classify", f"--source={folder / 'train.source'}", "--device=cpu",
+              f"--target={folder / 'train.label'}", f"--minutes={loss}", f"--training.seed={seed}")  # fmt: skip
+    seconds = time.monotonic() - begin
+    found = [t.text for t in Model.load(run, "cpu").stream(read_lines(folder / "test.source"))]
+    right = sum(label in labels for label, labels in zip(found, sides["test"], strict=True))
+    size = (run / "model.safetensors").stat().st_size
+    return {"seconds": seconds, "words_a_second_a_thread": 0.0, "bytes": size, "p_at_1": right / len(found)}
+
+
 def judged(vectors: Any, paths: list[str]) -> dict[str, Any]:
     """Agreement with people, whoever has the vectors."""
     from transduce.fasttext.judged import analogies, similarities
@@ -183,7 +209,7 @@ def judged(vectors: Any, paths: list[str]) -> dict[str, Any]:
     return {**found, "analogies": round(answers.right / answers.asked, 4), "questions": answers.asked}
 
 
-SYSTEMS = {"fasttext": by_fasttext, "transduce": by_us, "gensim": by_gensim}
+SYSTEMS = {"fasttext": by_fasttext, "transduce": by_us, "gensim": by_gensim, "transformer": by_transformer}
 
 
 # ---- the whole
@@ -231,10 +257,11 @@ def table(path: Path) -> None:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("what", nargs="?", choices=["labels", "words", "speed"])
+    words.add_argument("what", nargs="?", choices=["labels", "words", "speed", "transformer"])
     words.add_argument("--data", type=Path, default=Path("data"))
     words.add_argument("--tasks", nargs="+", choices=LABELS, default=list(LABELS))
     words.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    words.add_argument("--minutes", default="4", help="for the Transformer")
     words.add_argument("--out", type=Path, default=HERE / "results" / "vectors.jsonl")
     words.add_argument("--table", action="store_true")
     words.add_argument("--one", help=argparse.SUPPRESS)
@@ -264,6 +291,9 @@ def run(given: argparse.Namespace, folder: Path) -> None:
         for seed, threads, system in itertools.product(given.seeds, (1, 2), ("fasttext", "transduce")):
             measure(given.out, system, "cooking", cooking, seed, threads, "softmax")
             measure(given.out, system, "words", paths, seed, threads, "ns")
+    elif given.what == "transformer":
+        for task, seed in itertools.product(given.tasks, given.seeds):
+            measure(given.out, "transformer", task, prepare(task, given.data, folder), seed, 2, given.minutes)
     else:
         for task in given.tasks:
             paths = prepare(task, given.data, folder)
