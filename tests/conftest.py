@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,16 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 __all__ = ["SMALL", "bundled_pairs", "quick_settings", "resolve", "small_model", "source_rows", "target_rows"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Chromium, as the machine has it; nothing is downloaded."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("there is no chromium on this machine")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield found
+        found.close()

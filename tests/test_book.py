@@ -168,22 +168,15 @@ def test_formulas_are_drawn_without_a_script(site: Path) -> None:
     assert "def attend(" in re.sub(r"<[^>]+>", "", chapter)  # the code is there, from the source
 
 
-def test_the_site_in_a_browser(site: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    browser_path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser_path is None:
-        pytest.skip("there is no Chromium here")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        page = browser.new_page()
-        outside, wrong = [], []
-        page.on("request", lambda request: None if request.url.startswith("file://") else outside.append(request.url))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        for name in ("index", "book/01-attention", "book/06-positions", "book/zh", "speed"):
-            page.goto((site / "docs" / f"{name}.html").as_uri())
-            assert page.locator("h1").count() == 1
-            broken = "images => images.filter(image => !image.naturalWidth).map(image => image.src)"
-            assert page.eval_on_selector_all("main img, article img", broken) == []
-        browser.close()
+def test_the_site_in_a_browser(site: Path, browser) -> None:
+    page = browser.new_page()
+    outside, wrong = [], []
+    page.on("request", lambda request: None if request.url.startswith("file://") else outside.append(request.url))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    for name in ("index", "book/01-attention", "book/06-positions", "book/zh", "speed"):
+        page.goto((site / "docs" / f"{name}.html").as_uri())
+        assert page.locator("h1").count() == 1
+        broken = "images => images.filter(image => !image.naturalWidth).map(image => image.src)"
+        assert page.eval_on_selector_all("main img, article img", broken) == []
     assert outside == []
     assert wrong == []

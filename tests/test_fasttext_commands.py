@@ -191,6 +191,32 @@ def test_vectors_are_asked_and_exported(place: Path, tmp_path: Path, capsys: pyt
     assert "http" not in page.replace("http-equiv", "")
 
 
+def test_the_map_of_words_in_a_browser(place: Path, tmp_path: Path, browser) -> None:
+    said_nothing, asked = [], []
+    assert main(["vectors", "page", str(place / "words"), "-o", str(tmp_path / "map.html")]) == 0
+    page = browser.new_page(viewport={"width": 1100, "height": 800})
+    page.on("console", lambda message: said_nothing.append(message.text))
+    page.on("pageerror", lambda error: said_nothing.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "map.html").as_uri())
+    page.fill("#search", "Bread")  # as it is written in the list
+    assert page.inner_text("#word") == "bread is near to:"
+    near = page.locator("#near button")
+    assert near.count() >= 5
+    other = near.first.locator("span").first.inner_text()
+    near.first.click()
+    assert page.inner_text("#word") == f"{other} is near to:"
+    assert page.input_value("#search") == other
+    page.fill("#search", "no such word")
+    assert near.count() == 0
+    box = page.locator("#map").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, -300)
+    page.screenshot(path=str(tmp_path / "map.png"))
+    assert said_nothing == []
+    assert asked == [(tmp_path / "map.html").as_uri()]
+
+
 # ---- carried over into other models
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+import time
 from pathlib import Path
 
 import numpy as np
@@ -297,6 +298,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: py
     def interrupted(self: training.Work, number: int) -> tuple[float, int, int]:
         if number == 25 and next(stops) == 0:
             noted.stop = 2
+            time.sleep(0.3)  # until it is seen
         return real(self, number)
 
     noted = Signals()

@@ -138,7 +138,7 @@ def train(
             if save is not None and crew.next < work.total:
                 save(crew.next)
                 saved = time.monotonic()
-    return crew.next, signals.stop
+    return crew.next, signals.stop if crew.next < work.total else 0  # after the last stretch there is nothing to stop
 
 
 def _shower(crew: Crew, bar: Progress) -> Callable[[], None]:
