@@ -175,7 +175,7 @@ def by_transformer(task: str, paths: list[str], seed: int, threads: int, loss: s
         joined = "" if task == "thucnews" else " "  # the spaces there are fastText's need
         (folder / f"{name}.source").write_text("".join(f"{joined.join(text.split())}\n" for _, text in lines))
         (folder / f"{name}.label").write_text("".join(f"{labels[0]}\n" for labels, _ in lines))  # it learns one
-    run, begin = folder / f"transformer-{seed}", time.monotonic()
+    run, begin = folder / f"transformer-{task}-{seed}", time.monotonic()
     transduce("train", str(run), "--task", "classify", f"--source={folder / 'train.source'}", "--device=cpu",
               f"--target={folder / 'train.label'}", f"--minutes={loss}", f"--training.seed={seed}")  # fmt: skip
     seconds = time.monotonic() - begin
