@@ -6,7 +6,6 @@ those that left are looked at, others are in their places and the next steps in 
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -19,9 +18,9 @@ from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.search import Roles
 from transduce.engine.incremental import Incremental
-from transduce.engine.recorded import ARRIVING, Arrivals, RecordedSearch, Shape
+from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape
+from transduce.engine.waiting import Waiting
 from transduce.engine.walk_back import Found, hypotheses_of
-from transduce.text.special import END
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
 MANY_STEPS, FEW_STEPS = 2, 4  # before somebody looks who is done; of many sentences some always are
@@ -53,17 +52,21 @@ class RefillEngine:
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         search = self._recording(requests, roles)
-        waiting = deque(sorted(range(len(requests)), key=lambda i: -len(requests[i].source)))  # the longest first
-        owner = np.full(search.shape.sentences, -1)  # which request is in each place
+        places = search.shape.sentences
+        part = ARRIVING[-1] if len(requests) <= places else min(ARRIVING[-1], max(1, places // PARTS))
+        waiting = Waiting(requests, part, self._send, self.model.source_end)
+        owner = np.full(places, -1)  # which request is in each place
         results: list[list[Hypothesis]] = [[] for _ in requests]
         done: deque[Done] = deque()
-        while waiting or done or (owner >= 0).any():
-            self._fill(search, requests, waiting, owner)
+        while waiting.next() or done or (owner >= 0).any():
+            self._fill(search, waiting, owner)
             working = bool((owner >= 0).any())
             if working:
                 for _ in range(MANY_STEPS if len(owner) >= 512 else FEW_STEPS):
                     search.step()
             is_idle = self._idle_after()
+            while waiting.can_lay_out() and not is_idle():
+                waiting.lay_out()
             while done and (not working or len(done) > MOST_DONE or not is_idle()):
                 some = done.popleft()
                 for i, hypotheses in zip(some.requests.tolist(), _hypotheses(some, roles), strict=True):
@@ -73,30 +76,17 @@ class RefillEngine:
                 done.extend(self._leave(search, owner))
         return results
 
-    def _fill(self, search: RecordedSearch, requests: list[Request], waiting: deque[int], owner: np.ndarray) -> None:
+    def _fill(self, search: RecordedSearch, waiting: Waiting, owner: np.ndarray) -> None:
         """Sentences that wait into places that are free, a part at a time."""
         free = np.flatnonzero(owner < 0)
-        part = ARRIVING[-1] if len(waiting) <= len(free) else min(ARRIVING[-1], max(1, len(owner) // PARTS))
-        while waiting and len(free) >= min(len(waiting), part):
-            some = [waiting.popleft() for _ in range(min(len(waiting), part))]
-            places, free = free[: len(some)], free[len(some) :]
-            owner[places] = some
-            search.put(self._laid_out([requests[i] for i in some], places))
-
-    def _laid_out(self, some: list[Request], places: np.ndarray) -> Arrivals:
-        """Sentences on the GPU, padded to the longest of them there."""
-        flat = array("i")
-        for request in some:
-            flat.extend(request.source)
-            flat.append(END)
-        lengths = np.fromiter((len(request.source) + 1 for request in some), np.int64, len(some))
-        most = np.fromiter((request.most for request in some), np.int64, len(some))
-        read = lengths if self.model.source_end else lengths - 1
-        facts = np.stack([np.cumsum(lengths) - lengths, read, most, places])
-        begin, length, limit, where = self._send(torch.from_numpy(facts)).unbind()
-        ends = begin.unsqueeze(1) + torch.arange(int(lengths.max()), device=begin.device)
-        tokens = self._send(torch.from_numpy(np.frombuffer(flat, np.int32).copy()))[ends.clamp_(max=len(flat) - 1)]
-        return Arrivals(tokens, length.int(), limit.int(), where.int())
+        if not 0 < waiting.next() <= len(free):
+            return
+        there = self._send(torch.from_numpy(free.astype(np.int32)))
+        while 0 < waiting.next() <= len(free):
+            which, arrivals = waiting.take()
+            owner[free[: len(which)]] = which
+            search.put(arrivals._replace(places=there[: len(which)]))
+            free, there = free[len(which) :], there[len(which) :]
 
     def _idle_after(self) -> Callable[[], bool]:
         """Whether the GPU has done all that was asked of it so far; a CPU never has to be kept busy."""

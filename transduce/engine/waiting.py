@@ -1,0 +1,57 @@
+"""Sentences that wait for a place in a recorded search, laid out on the GPU before there is one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.decoding.hypotheses import Request
+from transduce.engine.recorded import Arrivals
+from transduce.text.special import END
+
+AHEAD = 16  # parts that lie on the GPU and have no place yet
+
+
+class Waiting:
+    """Sentences that have no place yet, the longest first; parts of them lie on the GPU already."""
+
+    def __init__(self, requests: list[Request], part: int, send: Callable[[Tensor], Tensor], source_end: bool) -> None:
+        self._requests, self._part, self._send, self._source_end = requests, part, send, source_end
+        self._order = np.argsort([-len(request.source) for request in requests], kind="stable").tolist()
+        self._laid_out: deque[tuple[list[int], Arrivals]] = deque()
+        self._begin = 0  # of what is not laid out yet
+
+    def next(self) -> int:
+        """How many sentences the next part has; 0: nobody waits."""
+        return len(self._laid_out[0][0]) if self._laid_out else min(self._part, len(self._order) - self._begin)
+
+    def take(self) -> tuple[list[int], Arrivals]:
+        """The next part: which requests, and what lies on the GPU, where places are still to be said."""
+        if not self._laid_out:
+            self.lay_out()
+        return self._laid_out.popleft()
+
+    def can_lay_out(self) -> bool:
+        return self._begin < len(self._order) and len(self._laid_out) < AHEAD
+
+    def lay_out(self) -> None:
+        """Another part onto the GPU, padded to the longest sentence there."""
+        which = self._order[self._begin : self._begin + self._part]
+        self._begin += len(which)
+        some = [self._requests[i] for i in which]
+        lengths = np.fromiter((len(request.source) for request in some), np.int64, len(some))
+        most = np.fromiter((request.most for request in some), np.int64, len(some))
+        flat = np.fromiter(itertools.chain.from_iterable(request.source for request in some), np.int32, lengths.sum())
+        facts = np.stack([np.cumsum(lengths) - lengths, lengths, most])
+        begin, length, limit = self._send(torch.from_numpy(facts)).unbind()
+        at = torch.arange(int(lengths.max()) + 1, device=begin.device)
+        where = (begin.unsqueeze(1) + at).clamp_(max=max(0, len(flat) - 1))
+        words = self._send(torch.from_numpy(flat if len(flat) else np.zeros(1, np.int32)))[where]
+        tokens = words.masked_fill_(at == length.unsqueeze(1), END)
+        read = length + 1 if self._source_end else length
+        self._laid_out.append((which, Arrivals(tokens, read.int(), limit.int(), limit.int())))
