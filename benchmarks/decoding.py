@@ -27,6 +27,7 @@ from common import matrix_rate, synchronize, write
 from translators import Sources, Translate, ctranslate2, hugging_face
 
 from transduce.data.lines import read_lines
+from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Penalty, Request
 from transduce.decoding.search import Roles
 from transduce.engine.auto import make_engine
@@ -55,8 +56,9 @@ def ours(model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[
     roles = Roles(beam, 1, Penalty(ALPHA, plain=True), exact=False)
 
     def translate(sources: Sources) -> list[list[int]]:
-        requests = [Request(ids, most(len(ids))) for ids in sources]
-        return [hypotheses[0].tokens for hypotheses in engine.find(requests, roles, lambda _: None)]
+        with garbage_collection_paused():  # as Model.translate has it
+            requests = [Request(ids, most(len(ids))) for ids in sources]
+            return [hypotheses[0].tokens for hypotheses in engine.find(requests, roles, lambda _: None)]
 
     return translate
 
