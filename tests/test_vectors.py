@@ -14,9 +14,10 @@ import pytest
 import torch
 from conftest import Notes
 
-from transduce.errors import DataError, SettingsError, Stopped
+from transduce.errors import DataError, ModelError, SettingsError, Stopped
 from transduce.fasttext import plain, training
-from transduce.fasttext.dictionary import CUTS, count, laid_out
+from transduce.fasttext.cuts import cut_characters, cut_words
+from transduce.fasttext.dictionary import count, laid_out
 from transduce.fasttext.encode import spans
 from transduce.fasttext.fit import fit, network_for, read_source
 from transduce.fasttext.folder import load
@@ -25,8 +26,8 @@ from transduce.fasttext.judged import spearman
 from transduce.fasttext.kernels.hashing import hash_words, ngram_table
 from transduce.fasttext.kernels.learning import below
 from transduce.fasttext.network import Network, negative_table
-from transduce.fasttext.ngrams import character_buckets, fnv1a, word_buckets
-from transduce.fasttext.word_vectors import of_network
+from transduce.fasttext.ngrams import END_OF_LINE, character_buckets, fnv1a, word_buckets
+from transduce.fasttext.word_vectors import load_vectors, of_network
 from transduce.settings.compose import compose
 from transduce.settings.sections import VectorSettings
 from transduce.signals import Signals
@@ -351,7 +352,7 @@ def test_text_that_cannot_be_learned_from_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lower vectors\.min_count"):
         read_source(settings(min_count=50), lambda: [((), "a b")], tmp_path)
     with pytest.raises(DataError, match="the text is empty"):
-        count([], CUTS["words"], 1, 1)
+        count([], cut_words, 1, 1)
 
 
 def test_a_rate_that_is_too_high_is_named(tmp_path: Path) -> None:
@@ -374,8 +375,45 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, object], compl
 
 
 def test_chinese_is_cut_into_characters() -> None:
-    assert CUTS["characters"]("我想喝 tea 吗？") == ["我", "想", "喝", "tea", "吗", "？"]
-    assert CUTS["words"]("a\u3000b c\td\0e") == ["a\u3000b", "c", "d", "e"]
+    assert cut_characters("我想喝 tea 吗？") == ["我", "想", "喝", "tea", "吗", "？"]
+    assert cut_words("a\u3000b c\td\0e") == ["a\u3000b", "c", "d", "e"]
+
+
+def test_words_too_rare_for_a_row_speak_with_their_ngrams(tmp_path: Path) -> None:
+    """As in fastText: lines of which every word comes only once, and what a label's words share is how they begin."""
+    draw = random.Random(0)
+    begins = {"food": "brot", "sport": "ball"}
+    ends = draw.sample(["".join(four) for four in itertools.product("acdefgh", repeat=4)], 400)
+    lines = [([topic], begins[topic] + end) for topic, end in zip(draw.choices(list(begins), k=400), ends, strict=True)]
+    given = {"objective": "labels", "loss": "softmax", "min_count": 2, "shortest": 3, "longest": 4, "epochs": 20}
+    network = trained(lines, tmp_path, **given)
+    assert list(network.dictionary.words) == [END_OF_LINE]
+    for topic, begin in begins.items():
+        found = network.probabilities(network.rows_of_line(f"{begin}neu"))
+        assert network.dictionary.labels[int(found.argmax())] == topic
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_subwords_are_learned_from_the_text_and_stay_with_the_model(kind: str, tmp_path: Path) -> None:
+    made = {"tokens": kind, "pieces": 40, "objective": "labels", "loss": "softmax", "epochs": 20, "longest": 0}
+    wanted = compose({"model": {"kind": "fasttext"}, "vectors": settings(**made).__dict__})
+    fit(tmp_path / "run", wanted, lambda: topics(300))
+    network = load(tmp_path / "run")[0]
+    assert "".join(network.dictionary.cut("the violin")) == "▁the▁violin"
+    assert "▁the" in network.dictionary.words
+    found = network.probabilities(network.rows_of_line("the violin and the choir"))
+    assert network.dictionary.labels[int(found.argmax())] == "music"
+    vectors = load_vectors(tmp_path / "run")
+    assert "the" in vectors
+    assert all(near.word != "▁the" for near in vectors.nearest("the", 5))
+    (tmp_path / "run" / "tokenizer.model").write_bytes(b"nothing")
+    with pytest.raises(ModelError, match=r"tokenizer\.model"):
+        load(tmp_path / "run")
+
+
+def test_more_subwords_than_the_text_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"vectors\.pieces=5000 is larger"):
+        read_source(settings(tokens="bpe", pieces=5000), lambda: topics(100), tmp_path)
 
 
 def test_spearman_shares_ranks_of_equal_numbers() -> None:

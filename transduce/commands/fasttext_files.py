@@ -60,7 +60,9 @@ def send_fasttext(
         raise ModelError(f"{source} is no model of the kind fasttext; --to fasttext sends only those out")
     network, settings = folder.load(source)
     if network.settings.tokens != "words":
-        report.warn("fastText cuts text at spaces only: put one around each Chinese character before you give it text")
+        report.warn(
+            "fastText cuts text at spaces only: put one around each character or subword before you give it text"
+        )
     sent = network
     if rows is not None:
         sent = pruned(network, rows)
@@ -73,7 +75,6 @@ def send_fasttext(
 
 def _retrained(network: Network, path: str, report: Report) -> Network:
     """What is left learns to do without the rest."""
-    from transduce.fasttext.dictionary import CUTS
     from transduce.fasttext.encode import encode
     from transduce.fasttext.labelled import labelled_lines
     from transduce.fasttext.training import train
@@ -82,7 +83,7 @@ def _retrained(network: Network, path: str, report: Report) -> Network:
     try:
         s = network.settings
         lines = labelled_lines([path])
-        text = encode(lines(), network.dictionary, CUTS[s.tokens], Path(place), s.word_ngrams > 1)
+        text = encode(lines(), network.dictionary, Path(place), s.word_ngrams > 1)
         copy = dataclasses.replace(network, E=network.E.copy(), U=network.U.copy())
         train(copy, text, report)
     finally:

@@ -29,6 +29,7 @@ def vectors_train(
     Example: transduce vectors train runs/words --source text.txt --vectors.epochs 5
 
     Chinese: transduce vectors train runs/zh --source text.zh --vectors.tokens characters
+    subwords: transduce vectors train runs/pieces --source text.zh --vectors.tokens unigram --vectors.pieces 16000
 
     An interrupted run goes on with the same command. Every setting of the section vectors is a flag; `transduce
     settings` lists them.
@@ -233,7 +234,8 @@ def plot_huffman(
     """
     from transduce.bundled.corpus import bundled
     from transduce.data.lines import read_lines
-    from transduce.fasttext.dictionary import CUTS, count
+    from transduce.fasttext.cuts import cut_words
+    from transduce.fasttext.dictionary import count
     from transduce.fasttext.huffman import huffman
     from transduce.inspect.plots import huffman_tree
 
@@ -242,7 +244,7 @@ def plot_huffman(
     path = output or Path("huffman.png")
     check_output(path, force=force)
     lines = (pair.target for pair in bundled().train) if source is None else read_lines(source)
-    found = count((((), line) for line in lines), CUTS["words"], 1, 1)
+    found = count((((), line) for line in lines), cut_words, 1, 1)
     kept = [i for i, word in enumerate(found.words) if word != "</s>"][:words]
     tree = huffman(found.counts[kept])
     ways = [[right for _, right in reversed(tree.way(leaf))] for leaf in range(len(kept))]

@@ -3,9 +3,8 @@ memory stays bounded."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,26 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
+from transduce.fasttext.cuts import Cut, cut_words
 from transduce.fasttext.ngrams import END_OF_LINE
-from transduce.text.sentences import UNSPACED
 
 MOST_WORDS = 20_000_000  # different ones that are counted side by side, before the rarest are forgotten
 LABEL = "__label__"
-_CHARACTER = re.compile(f"([{UNSPACED}])")
-Cut = Callable[[str], list[str]]
-
-
-def cut_words(line: str) -> list[str]:
-    """At the white space of ASCII, as fastText does: a word may hold any other character."""
-    return [word.decode() for word in line.encode().replace(b"\0", b" ").split()]
-
-
-def cut_characters(line: str) -> list[str]:
-    """Chinese and Japanese characters one by one, other text by words."""
-    return cut_words(_CHARACTER.sub(r" \1 ", line))
-
-
-CUTS: dict[str, Cut] = {"words": cut_words, "characters": cut_characters}
 
 
 @dataclass(frozen=True)
@@ -44,10 +28,17 @@ class Dictionary:
     labels: Sequence[str]  # without __label__
     label_counts: NDArray[np.int64]
     tokens: int  # of the text, words that are too rare included
+    cut: Cut = cut_words  # how a line becomes words
+    rare: Sequence[str] = ()  # without a row, but spelled by n-grams while labels are learned; no model keeps them
 
     @cached_property
     def ids(self) -> dict[str, int]:
         return {word: number for number, word in enumerate(self.words)}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The same with rare words, whose numbers follow."""
+        return self.ids | {word: number for number, word in enumerate(self.rare, len(self.words))}
 
     @cached_property
     def label_ids(self) -> dict[str, int]:
@@ -80,8 +71,10 @@ def laid_out(words: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int6
     return np.frombuffer(b"".join(words), np.uint8), starts
 
 
-def count(lines: Iterable[tuple[Sequence[str], str]], cut: Cut, min_count: int, min_label_count: int) -> Dictionary:
-    """The dictionary of lines (their labels, their text)."""
+def count(
+    lines: Iterable[tuple[Sequence[str], str]], cut: Cut, min_count: int, min_label_count: int, spelled: bool = False
+) -> Dictionary:
+    """The dictionary of lines (their labels, their text); `spelled`: with rare words."""
     words: Counter[str] = Counter()
     labels: Counter[str] = Counter()
     tokens, rare = 0, 1
@@ -102,7 +95,8 @@ def count(lines: Iterable[tuple[Sequence[str], str]], cut: Cut, min_count: int, 
             else "the text is empty"
         )
     kept_labels = _falling(labels, min_label_count)
-    return Dictionary(*_apart(kept), *_apart(kept_labels), tokens)
+    others = [word for word, number in words.items() if number < min_count] if spelled else []
+    return Dictionary(*_apart(kept), *_apart(kept_labels), tokens, cut, others)
 
 
 def _falling(counts: Counter[str], least: int) -> list[tuple[str, int]]:

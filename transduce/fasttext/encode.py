@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transduce.errors import DataError
-from transduce.fasttext.dictionary import Cut, Dictionary
+from transduce.fasttext.dictionary import Dictionary
 from transduce.fasttext.kernels.hashing import hash_words
 from transduce.fasttext.ngrams import END_OF_LINE, fnv1a
 
@@ -69,17 +69,17 @@ class _Column:
         return np.memmap(self.path, dtype, mode="r").view(np.ndarray)
 
 
-def encode(lines: Iterable[LabelledLine], dictionary: Dictionary, cut: Cut, folder: Path, hashed: bool) -> Text:
+def encode(lines: Iterable[LabelledLine], dictionary: Dictionary, folder: Path, hashed: bool) -> Text:
     """Write all lines into files of a folder; `hashed`: with the hash of every word."""
     folder.mkdir(parents=True, exist_ok=True)
     kinds = {"ids": "i", "hashes": "i", "starts": "q", "label_ids": "i", "label_starts": "q"}
     columns = {name: _Column(folder / f"{name}.bin", kind) for name, kind in kinds.items()}
-    find, find_label, hash_of = dictionary.ids.get, dictionary.label_ids.get, _hasher(dictionary)
+    find, find_label, hash_of = dictionary.places.get, dictionary.label_ids.get, _hasher(dictionary)
     words = labels = 0
     columns["starts"].add([0])
     columns["label_starts"].add([0])
     for given, line in lines:
-        cuts = [*cut(line), END_OF_LINE]
+        cuts = [*dictionary.cut(line), END_OF_LINE]
         some = [number for label in given if (number := find_label(label)) is not None]
         words, labels = words + len(cuts), labels + len(some)
         columns["ids"].add([find(word, -1) for word in cuts])

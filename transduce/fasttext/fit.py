@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, SettingsError, Stopped
-from transduce.fasttext.dictionary import CUTS, Dictionary, count
+from transduce.fasttext.cuts import SUBWORDS, Cut, cut_files, kept_cut, learn_cut
+from transduce.fasttext.dictionary import Dictionary, count
 from transduce.fasttext.encode import LabelledLine, Lines, Text, encode, refuse_unlabelled
 from transduce.fasttext.folder import arrays_of, network_of, save
 from transduce.fasttext.kernels.hashing import mark_word_ngrams
@@ -37,13 +39,21 @@ class Source(NamedTuple):
     text: Text
 
 
-def read_source(s: VectorSettings, lines: Lines, folder: Path, report: Report = SILENT, hashed: bool = False) -> Source:
-    """Read the text twice: to count, and to write it as numbers into a folder. `hashed`: as word n-grams need it."""
-    cut = CUTS[s.tokens]
+def read_source(
+    s: VectorSettings,
+    lines: Lines,
+    folder: Path,
+    report: Report = SILENT,
+    hashed: bool = False,
+    cut: Cut | None = None,
+) -> Source:
+    """Read the text twice: to count, and to write it as numbers into a folder; once more before that, where subwords
+    are to be learned and no `cut` is given. `hashed`: as word n-grams need it."""
+    cut = cut or _learned_cut(s, lines, report)
     with report.progress("count words") as bar:
-        dictionary = count(_counted(lines, bar), cut, s.min_count, s.min_label_count)
+        dictionary = count(_counted(lines, bar), cut, s.min_count, s.min_label_count, s.objective == "labels")
     with report.progress("read") as bar:
-        text = encode(_counted(lines, bar), dictionary, cut, folder, hashed or s.word_ngrams > 1)
+        text = encode(_counted(lines, bar), dictionary, folder, hashed or s.word_ngrams > 1)
     if s.objective == "labels":
         refuse_unlabelled(text)
         if len(dictionary.labels) < 2:
@@ -54,6 +64,12 @@ def read_source(s: VectorSettings, lines: Lines, folder: Path, report: Report = 
         + (f"; {labels:,} labels" if labels else "")
     )
     return Source(dictionary, text)
+
+
+def _learned_cut(s: VectorSettings, lines: Lines, report: Report) -> Cut:
+    if s.tokens in SUBWORDS:
+        report.say(f"learning {s.pieces:,} subwords ({s.tokens})")
+    return learn_cut(s, (line for _, line in lines()))
 
 
 def network_for(settings: VectorSettings, source: Source, report: Report = SILENT) -> Network:
@@ -75,7 +91,7 @@ def _buckets_seen(s: VectorSettings, dictionary: Dictionary, text: Text) -> NDAr
     """Which buckets an n-gram of the text falls into."""
     seen = np.zeros(s.buckets, np.bool_)
     if s.longest:
-        seen[word_buckets(dictionary.words, s)[1]] = True
+        seen[word_buckets([*dictionary.words, *dictionary.rare], s)[1]] = True
     if s.objective == "labels" and s.word_ngrams > 1:
         mark_word_ngrams(text.hashes, text.starts, s.word_ngrams, s.buckets, seen)
     return seen
@@ -88,13 +104,14 @@ def fit(run: Path, settings: Settings, lines: Lines, report: Report = SILENT) ->
         started = folder.checkpoints()
         if not started and folder.model.exists():
             raise SettingsError(f"{run} is trained to its end; choose another run folder")
-        source = _read_or_leave_nothing(settings.vectors, lines, folder, report)
+        cut = kept_cut(settings.vectors, run) if started else None
+        source = _read_or_leave_nothing(settings.vectors, lines, folder, report, cut)
         if not started:
-            write_folder(run, {CONFIG: config_file.write(settings).encode()})
+            write_folder(run, {CONFIG: config_file.write(settings).encode(), **cut_files(source.dictionary.cut)})
             sign(folder)
         text, mark, place = source.text, source.text.fingerprint(), 0
         if started:
-            network, place = _read_checkpoint(started[-1], settings, mark)
+            network, place = _read_checkpoint(started[-1], settings, mark, source.dictionary)
             report.say(f"{run} goes on after {place:,} stretches of its text")
         else:
             network = network_for(settings.vectors, source, report)
@@ -108,10 +125,12 @@ def fit(run: Path, settings: Settings, lines: Lines, report: Report = SILENT) ->
     return network
 
 
-def _read_or_leave_nothing(s: VectorSettings, lines: Lines, folder: RunFolder, report: Report) -> Source:
+def _read_or_leave_nothing(
+    s: VectorSettings, lines: Lines, folder: RunFolder, report: Report, cut: Cut | None
+) -> Source:
     """Text that cannot be learned from leaves no folder behind."""
     try:
-        return read_source(s, lines, folder.data, report)
+        return read_source(s, lines, folder.data, report, cut=cut)
     except BaseException:
         shutil.rmtree(folder.data, ignore_errors=True)
         raise
@@ -126,11 +145,12 @@ def _write_checkpoint(folder: RunFolder, network: Network, place: int, mark: int
             shutil.rmtree(path)
 
 
-def _read_checkpoint(path: Path, settings: Settings, mark: int) -> tuple[Network, int]:
+def _read_checkpoint(path: Path, settings: Settings, mark: int, dictionary: Dictionary) -> tuple[Network, int]:
     verify(path, [MODEL, STATE])
     state = strict_json.loads(read_bytes(path / STATE, SMALL))
     if state["text"] != mark:
         raise DataError(
             f"{path.parent.parent} was begun with another text; give the same, or choose another run folder"
         )
-    return network_of(read_arrays(path / MODEL), settings, path / MODEL), int(state["place"])
+    network = network_of(read_arrays(path / MODEL), settings, path / MODEL, dictionary.cut)
+    return replace(network, dictionary=dictionary), int(state["place"])  # the same, with rare words

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import ModelError
+from transduce.fasttext.cuts import SUBWORDS, TOKENIZER, Cut, cut_files, kept_cut
 from transduce.fasttext.dictionary import Dictionary, decoded, encoded, laid_out
 from transduce.fasttext.network import Network
 from transduce.files.arrays import array_bytes, read_arrays
@@ -37,7 +38,7 @@ def is_fasttext(folder: Path) -> bool:
 
 def save(network: Network, settings: Settings, folder: Path) -> None:
     content = {MODEL: array_bytes(arrays_of(network)), CONFIG: config_file.write(settings).encode()}
-    write_folder(folder, content)
+    write_folder(folder, content | cut_files(network.dictionary.cut))
 
 
 def arrays_of(network: Network) -> dict[str, NDArray]:
@@ -52,15 +53,18 @@ def arrays_of(network: Network) -> dict[str, NDArray]:
 def load(folder: Path) -> tuple[Network, Settings]:
     verify(folder, [CONFIG, MODEL])
     settings = config_file.read_whole(folder / CONFIG)
-    return network_of(read_arrays(folder / MODEL), settings, folder / MODEL), settings
+    if settings.vectors.tokens in SUBWORDS:
+        verify(folder, [TOKENIZER])
+    cut = kept_cut(settings.vectors, folder)
+    return network_of(read_arrays(folder / MODEL), settings, folder / MODEL, cut), settings
 
 
-def network_of(a: dict[str, NDArray], settings: Settings, path: Path) -> Network:
+def network_of(a: dict[str, NDArray], settings: Settings, path: Path, cut: Cut) -> Network:
     """The model that some arrays are; they are refused where they do not fit together."""
     if {name: str(array.dtype) for name, array in a.items()} != TYPES:
         raise ModelError(f"{path} does not hold what a model of the kind fasttext has")
     sides = [_words(a[f"{side}letters"], a[f"{side}starts"], a[f"{side}counts"], path) for side in ("", "label_")]
-    dictionary = Dictionary(sides[0], a["counts"], sides[1], a["label_counts"], int(a["tokens"].sum()))
+    dictionary = Dictionary(sides[0], a["counts"], sides[1], a["label_counts"], int(a["tokens"].sum()), cut)
     network = Network(settings.vectors, dictionary, a["E"], a["U"], a["buckets"])
     if problem := misfit(network):
         raise ModelError(f"{path} is damaged: {problem}")

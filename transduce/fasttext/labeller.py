@@ -14,7 +14,6 @@ from transduce.decoding.results import Candidate, Translation
 from transduce.decoding.wishes import Wishes
 from transduce.errors import ModelError, SettingsError
 from transduce.fasttext import folder
-from transduce.fasttext.dictionary import CUTS
 from transduce.fasttext.network import Network
 from transduce.fasttext.ngrams import END_OF_LINE
 from transduce.report import Progress
@@ -144,7 +143,7 @@ class Labeller:
     def _names(self, line: str) -> Iterator[str]:
         """What each row of a line stands for, in the order of rows_of_line; a word speaks with its n-grams."""
         n = self.network
-        words = [*CUTS[n.settings.tokens](line), END_OF_LINE]
+        words = [*n.dictionary.cut(line), END_OF_LINE]
         for word in words:
             if word in n.dictionary.ids or n.settings.longest:
                 yield from [word] * len(n.rows_of_word(word))

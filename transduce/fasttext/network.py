@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.fasttext.dictionary import CUTS, Dictionary, encoded, laid_out
+from transduce.fasttext.dictionary import Dictionary, encoded, laid_out
 from transduce.fasttext.huffman import NO_TREE, Tree, huffman
 from transduce.fasttext.kernels.hashing import hash_words, ngram_table
 from transduce.fasttext.kernels.learning import HS, NS, OVA, SOFTMAX, In, Out, gather, line_rows
@@ -53,8 +53,12 @@ class Network:
 
     @cached_property
     def inputs(self) -> In:
-        """The rows of every word of the dictionary, as kernels want them."""
-        return In(self.E, *_word_rows(self.dictionary.words, self.settings, self.bucket_rows))
+        """The rows of every word of the dictionary, as kernels want them; rare ones have only n-grams."""
+        starts, rows = _word_rows(self.dictionary.words, self.settings, self.bucket_rows)
+        if rare := self.dictionary.rare:
+            offsets, buckets = word_buckets(rare, self.settings)
+            starts, rows = np.append(starts, starts[-1] + offsets[1:]), np.append(rows, self.bucket_rows[buckets])
+        return In(self.E, starts, rows)
 
     @cached_property
     def tree(self) -> Tree:
@@ -80,7 +84,7 @@ class Network:
 
     def rows_of_line(self, line: str) -> NDArray[np.int32]:
         """The rows that speak for a line, as in training."""
-        words = [*CUTS[self.settings.tokens](line), END_OF_LINE]
+        words = [*self.dictionary.cut(line), END_OF_LINE]
         rows = [self.rows_of_word(word) for word in words if word in self.dictionary.ids or self.settings.longest]
         if self.settings.word_ngrams > 1:
             rows.append(self.rows_of_ngrams(words))
@@ -124,6 +128,8 @@ def _word_rows(
 
 def word_buckets(words: Sequence[str], s: VectorSettings) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The buckets of every word's n-grams; the end of a line has none."""
+    if not s.longest:
+        return np.zeros(len(words) + 1, np.int64), np.zeros(0, np.int32)
     marked = [b"" if word == END_OF_LINE else b"<" + encoded(word) + b">" for word in words]
     return ngram_table(*laid_out(marked), s.shortest, s.longest, s.buckets)
 

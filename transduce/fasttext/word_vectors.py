@@ -54,13 +54,18 @@ class WordVectors:
         return len(self.words)
 
     def __contains__(self, word: object) -> bool:
-        return word in self._ids
+        return isinstance(word, str) and self._number(word) is not None
+
+    def _number(self, word: str) -> int | None:
+        """Among subwords that have marks for spaces, a word is the one with a space before it."""
+        number = self._ids.get(word)
+        return self._ids.get(f"▁{word}") if number is None else number
 
     def __getitem__(self, word: str) -> Floats:
         """The vector of a word; an error, if it is not known and cannot be spelled."""
         if not isinstance(word, str):
             raise ArgumentError(f"a word is text, not {type(word).__name__}")
-        number = self._ids.get(word)
+        number = self._number(word)
         if number is not None:
             return self.vectors[number]
         if self.spells and self.network is not None:
@@ -92,7 +97,7 @@ class WordVectors:
             raise ArgumentError(f"count must be 1 or more, not {count}")
         scores = self.directions @ _direction(vector)
         for word in without:
-            if (number := self._ids.get(word)) is not None:
+            if (number := self._number(word)) is not None:
                 scores[number] = -2
         some = min(count, len(scores))
         best = np.argpartition(-scores, some - 1)[:some]

@@ -259,7 +259,10 @@ class VectorSettings:
     unseen: Literal["zero", "skipped"] = setting(
         "zero", "an n-gram that training has not seen counts as 0; or not at all, as in pruned .ftz files"
     )
-    tokens: Literal["words", "characters"] = setting("words", "cut at white space; or Chinese characters one by one")
+    tokens: Literal["words", "characters", "bpe", "unigram"] = setting(
+        "words", "cut at white space; Chinese characters one by one; or subwords, learned from the text"
+    )
+    pieces: int = setting(8000, "subwords in the vocabulary, where vectors.tokens is bpe or unigram", least=1)
     balance: bool = setting(False, "rare labels count as much as frequent ones")
     pretrained: str | None = setting(None, "file of vectors to begin with: .vec, .bin, word2vec or GloVe")
     threads: int | None = setting(None, "none: one a core; 1: the same result every time", least=1, most=1024)

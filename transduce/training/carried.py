@@ -63,7 +63,7 @@ def look_up(vectors: WordVectors, tokenizer: Tokenizer, without: set[int]) -> Fo
         text = piece.replace(SPACE, "")
         if number < len(SPECIAL) or number in without or not text:
             continue
-        known = next((word for word in (text, text.lower()) if word in vectors), None)
+        known = next((word for word in (piece, text, text.lower()) if word in vectors), None)
         vector = vectors[known or text] if known or vectors.spells else None
         if vector is not None and vector.any():
             rows.append(number)
