@@ -21,7 +21,8 @@ from transduce.decoding import similarity
 from transduce.decoding.batches import PlainEngine
 from transduce.decoding.results import Translation, join
 from transduce.decoding.sentences import sentences_of
-from transduce.decoding.wishes import Wishes, Wording
+from transduce.decoding.wishes import Wishes
+from transduce.decoding.wording import Wording
 from transduce.errors import DataError, ModelError, SettingsError
 from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines

@@ -36,11 +36,12 @@ def load(
     from transduce.arguments import check_folder
     from transduce.fasttext.folder import is_fasttext
     from transduce.fasttext.labeller import Labeller
-    from transduce.model import Model
 
     check_folder(folder, "folder")
     if is_fasttext(Path(folder)):
         return Labeller.load(folder, **search)
+    from transduce.model import Model  # only here: PyTorch takes seconds to load, and labels do without
+
     return Model.load(folder, device, weights, languages=languages, adapter=adapter, **search)
 
 

@@ -131,7 +131,6 @@ def translate(
     from transduce.decoding.shortlist import Shortlist
     from transduce.decoding.wishes import Wishes
     from transduce.fasttext.labeller import Labeller
-    from transduce.model import Model
     from transduce.text.glossary import Glossary
 
     which, count = parse_shard(shard)
@@ -146,6 +145,8 @@ def translate(
         _refuse_beside_labels({"--with": together, "--adapter": adapter, "--weights": weights})
         translator: Model | Labeller = Labeller.load(model, **searched)
     else:
+        from transduce.model import Model  # only here: PyTorch takes seconds to load, and labels do without
+
         translator = Model.load(model, device, weights, together or (), spoken, adapter, **searched)
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)

@@ -17,7 +17,7 @@ from transduce.decoding.rules import (
     within_vocabulary,
 )
 from transduce.decoding.search import Roles
-from transduce.decoding.wishes import Wording
+from transduce.decoding.wording import Wording
 from transduce.errors import SettingsError
 from transduce.settings.sections import SearchSettings
 

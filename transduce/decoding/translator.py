@@ -22,7 +22,8 @@ from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.search import Roles
 from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.trust import Answer, Trust, Verdict
-from transduce.decoding.wishes import Wishes, Wording
+from transduce.decoding.wishes import Wishes
+from transduce.decoding.wording import Wording
 from transduce.errors import SettingsError
 from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq

@@ -1,30 +1,12 @@
-"""What a caller asks of translations, in text, and the same in tokens."""
+"""What a caller asks of translations, in text; wording.py has the same in tokens."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from transduce.decoding.marks import Marks
-from transduce.decoding.shortlist import Shortlist, ShortlistIds
-from transduce.decoding.terms import Term, Written
-from transduce.errors import DataError, SettingsError
-from transduce.text.case import CAPITAL, CAPITALS
+from transduce.decoding.shortlist import Shortlist
 from transduce.text.glossary import Glossary
-from transduce.text.normalise import normalise
-from transduce.text.protect import NOTHING, Hidden, Protection
-from transduce.text.sentences import is_unspaced
-from transduce.text.special import END, SPECIAL, UNKNOWN
-from transduce.text.tokenizers import Tokenizer
-
-SPACE = "▁"  # how tokenizers print the space before a word
-MOST_WAYS = 200  # in which a forbidden word may be cut into tokens
 
 
 @dataclass(frozen=True)
@@ -38,112 +20,3 @@ class Wishes:
     alternatives: int = 0  # so many other tokens at each place, with their probabilities
     alignment: bool = False  # which words come from which
     shortlist: Shortlist | None = None  # what source tokens may become; None: anything
-
-
-class Wording:
-    """Wishes in the tokens of a target vocabulary."""
-
-    def __init__(
-        self,
-        wishes: Wishes,
-        tokenizer: Tokenizer,
-        source: Tokenizer | None = None,
-        protection: Protection = NOTHING,
-    ) -> None:
-        self.wishes = wishes
-        self.tokenizer = tokenizer
-        short, glossary = wishes.shortlist, wishes.glossary
-        self.shortlist = None if short is None or source is None else ShortlistIds(short, source, tokenizer)
-        self.protection = protection if glossary is None else protection.sparing(glossary.pattern)
-        self.marks = Marks(source, tokenizer) if protection and source is not None else None
-        try:
-            self._keep = None if wishes.keep is None else re.compile(wishes.keep)
-        except re.error as error:
-            raise SettingsError(f"--keep {wishes.keep} is no regular expression: {error}") from error
-
-    @property
-    def has_terms(self) -> bool:
-        """Whether there may be something that must be written."""
-        return self._keep is not None or self.wishes.glossary is not None
-
-    @cached_property
-    def pieces(self) -> list[str]:
-        return self.tokenizer.pieces(range(self.tokenizer.size))
-
-    @cached_property
-    def word_start(self) -> Tensor:
-        """(V,) what may follow a whole word: a token that begins another, a punctuation mark, the end."""
-        starts = [not (piece[:1].isalnum() or piece[:1] in (CAPITAL, CAPITALS)) for piece in self.pieces]
-        starts[END] = True
-        return torch.tensor(starts)
-
-    @cached_property
-    def forbidden(self) -> list[list[int]]:
-        """Every way to cut a forbidden word into tokens, at a sentence's begin and within it."""
-        ids = {piece: i for i, piece in enumerate(self.pieces) if i >= len(SPECIAL)}
-        longest = max(map(len, ids))
-        found = []
-        for word in map(self._spelled, self.wishes.forbidden):
-            spelled = {form.replace(" ", SPACE) for form in (f" {word}", word if is_unspaced(word) else f" {word}")}
-            ways = [way for form in spelled for way in _ways(form, ids, longest)][:MOST_WAYS]
-            if not ways:
-                raise DataError(f"the vocabulary cannot write {word!r}, so there is nothing to forbid")
-            found += ways
-        return found
-
-    def _spelled(self, word: str) -> str:
-        """A word as its tokens spell it."""
-        return "".join(self.tokenizer.cut(normalise(word))).replace(SPACE, " ").strip()
-
-    def prefix(self, text: str, source: Hidden) -> list[int]:
-        """The tokens that the translation of a source is to begin with."""
-        return self._tokens([self.protection.hide_known(normalise(text), source)])[0] if text.strip() else []
-
-    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Of parts of a translation, without what stands before all of it."""
-        return [ids[len(self.tokenizer.begin) :] for ids in self.tokenizer.encode(texts)]
-
-    def vocabulary(self, source: Sequence[int]) -> np.ndarray | None:
-        """What the shortlist lets a source be written with; its marks in any case."""
-        if self.shortlist is None:
-            return None
-        marks = [] if self.marks is None else [token for tokens in self.marks.ids(source) for token in tokens]
-        return np.union1d(self.shortlist.of(source), np.array(marks, np.int64))
-
-    def terms(self, source: str) -> list[Term]:
-        """What must be written for this source: its glossary entries, and what is to be taken over unchanged."""
-        kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(source) if match.group()]
-        wanted: list[tuple[str, ...]] = [(text,) for text in kept]
-        if self.wishes.glossary is not None:
-            rest = source if self._keep is None else self._keep.sub(" ", source)
-            wanted += [entry.translations for entry in self.wishes.glossary.find(rest)]
-        return [self._term(forms) for forms in wanted]
-
-    def are_missing(self, source: str, tokens: Sequence[int]) -> bool:
-        """Whether a translation does not have all that was asked for with this source."""
-        if not self.has_terms:
-            return False
-        terms, written = self.terms(source), Written()
-        for token in tokens:
-            written = written.advance(token, terms)
-        return written.remaining(terms) > 0
-
-    def _term(self, forms: tuple[str, ...]) -> Term:
-        alternatives = []
-        for form, ids in zip(forms, self._tokens(forms), strict=True):
-            if UNKNOWN in ids or not ids:
-                raise DataError(f"the vocabulary cannot write {form!r}; leave it out of the glossary")
-            alone = self.tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
-            alternatives.append(tuple(ids[1:] if alone else ids))
-        return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms)))
-
-
-def _ways(text: str, ids: dict[str, int], longest: int) -> list[list[int]]:
-    """All ways to cut a text into pieces, few pieces first."""
-    ways: list[list[list[int]]] = [[[]], *([] for _ in text)]
-    for end in range(1, len(text) + 1):
-        for begin in range(max(0, end - longest), end):
-            if text[begin:end] in ids:
-                ways[end] += [[*way, ids[text[begin:end]]] for way in ways[begin]]
-        ways[end] = sorted(ways[end], key=len)[:MOST_WAYS]
-    return ways[-1]
