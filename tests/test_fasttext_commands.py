@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,19 @@ def said(words: list[object], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
 
 
 # ---- labels
+
+
+def test_labels_are_given_without_loading_pytorch(place: Path) -> None:
+    """It takes two seconds, which is longer than the work."""
+    code = f"""
+import sys, transduce
+from transduce.cli import main
+print(transduce.load({str(place / "run")!r}).translate("the bread and the soup").text)
+assert main(["translate", {str(place / "run")!r}, {str(place / "plain.txt")!r}, "-o", {str(place / "out.txt")!r}]) == 0
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["food", "False"]
 
 
 def test_lines_get_labels(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
