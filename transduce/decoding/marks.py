@@ -9,7 +9,6 @@ a beam had to be shared among more banks than it has places.)
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,8 +34,9 @@ class Marks:
 
     def are_kept(self, source: Sequence[int], target: Sequence[int]) -> bool:
         """Whether a target has the marks of its source, each once, and no others."""
-        wanted = {self._read[token]: 1 for token in source if token in self._read}
-        return Counter(self._written[token] for token in target if token in self._written) == wanted
+        wanted = {self._read[token] for token in source if token in self._read}
+        written = [self._written[token] for token in target if token in self._written]
+        return len(written) == len(wanted) and wanted.issuperset(written) and len(set(written)) == len(written)
 
     def astray(self, requests: Sequence[Request], found: list[list[Hypothesis]]) -> list[int]:
         """Which sentences have to be searched again."""

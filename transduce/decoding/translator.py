@@ -32,6 +32,7 @@ from transduce.settings.compose import compose
 from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
+from transduce.text.protect import has_marks
 from transduce.text.tokenizers import Tokenizers
 from transduce.text.words import word_links
 
@@ -270,7 +271,7 @@ def _restored(sentence: Sentence, translation: Translation) -> Translation:
     if sentence.shouted:
         loud = tuple(c._replace(text=c.text.upper()) for c in translation.candidates)
         translation = translation._replace(text=translation.text.upper(), candidates=loud)
-    if hidden.items is None:
+    if hidden.items is None or not (hidden.items or any(has_marks(c.text) for c in translation.candidates)):
         return translation
     return translation._replace(
         text=hidden.restore(translation.text),

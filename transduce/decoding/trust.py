@@ -105,7 +105,7 @@ class Trust:
 
 def unknown_shares(answers: Sequence[Answer]) -> np.ndarray:
     """Of the tokens of each source."""
-    return np.array([sum(token == UNKNOWN for token in a.source) / max(1, len(a.source)) for a in answers])
+    return np.array([list(a.source).count(UNKNOWN) / max(1, len(a.source)) for a in answers])
 
 
 def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.ndarray:

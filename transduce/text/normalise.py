@@ -25,7 +25,9 @@ def normalise(text: str) -> str:
 
 
 def _nfc(text: str) -> str:
-    if text.isascii() or len(text) <= PIECE:
+    if text.isascii():
+        return text  # which NFC leaves as it is
+    if len(text) <= PIECE:
         return unicodedata.normalize("NFC", text)
     pieces, begin = [], 0
     while begin < len(text):

@@ -20,6 +20,7 @@ from transduce.text.sentences import UNSPACED, is_unspaced
 from transduce.text.special import SPECIAL
 
 MARKS = "".join(map(chr, range(0x10FF00, 0x10FF10)))  # private characters: sixteen items of a sentence can be hidden
+_MARK = re.compile(f"[{MARKS}]")
 LOST = "\ufffd"  # stands for a mark that somebody typed, where no other is left to hide it
 _LETTER = rf"[^\W{UNSPACED}]"  # of a script with spaces; digits too
 _ASCII = r"[!#-;=?-~]"  # what an address is made of: no space, no quote, no angle bracket
@@ -81,7 +82,7 @@ class Hidden(NamedTuple):
         return piece if item is None else f"‹{item.text[1:-1]}›" if item.text in SPECIAL else item.text
 
     def _concerns(self, text: str) -> bool:
-        return self.items is not None and any(mark in text for mark in MARKS)
+        return self.items is not None and has_marks(text)
 
     def _replaced(self, text: str) -> list[str]:
         """What each character becomes."""
@@ -150,6 +151,8 @@ class Protection:
         if not self:
             return Hidden(text)
         spans = sorted(self.spans(text)[: len(MARKS)])
+        if not spans and not has_marks(text):  # as in most sentences
+            return Hidden(text, {})
         return _hide(text, dict(zip(spans, MARKS, strict=False)))
 
     def hide_known(self, text: str, other: Hidden) -> str:
@@ -234,5 +237,9 @@ def _hide(text: str, marks: Mapping[Span, str]) -> Hidden:
     return Hidden(_TOUCHING.sub(" ", glued), items)
 
 
+def has_marks(text: str) -> bool:
+    return _MARK.search(text) is not None
+
+
 def _without_marks(text: str) -> str:
-    return re.sub(f"[{MARKS}]", LOST, text)
+    return _MARK.sub(LOST, text)
