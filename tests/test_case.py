@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import bundled_pairs
 
 import transduce
 from transduce.decoding.sentences import sentences_of
+from transduce.decoding.trust import Usual
 from transduce.settings.sections import TextSettings
 from transduce.text.case import is_shouted
 from transduce.text.subwords import SubwordTokenizer
@@ -53,6 +55,43 @@ def test_two_s_may_have_been_a_sharp_one() -> None:
     tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=60))
     (read,) = sentences_of(["ICH WEISS, DASS DIE STRASSE NASS IST"], tokenizer, 100, False)
     assert read.hidden.text == "Ich weiß, dass die Straße nass ist"
+
+
+def usual_of(text: list[str], tokenizer: SubwordTokenizer) -> Usual:
+    ids = tokenizer.encode(text)
+    begins = np.cumsum([0, *map(len, ids)])[:-1]
+    return Usual.learn(np.concatenate([np.array(some) for some in ids]), begins, tokenizer.size)
+
+
+@pytest.mark.parametrize(
+    ("typed", "read", "shouted"),
+    [
+        ("HABEN SIE DAS BIER?", "Haben Sie das Bier?", True),
+        ("ICH SAGE, DASS SIE DAS BIER HABEN", "Ich sage, dass sie das Bier haben", True),
+        ("SIE HABEN DAS GELD DER USA", "Sie haben das Geld der USA", True),
+        ("haben sie das bier?", "Haben Sie das Bier?", False),
+        ("ich sage, dass sie das bier haben", "Ich sage, dass sie das Bier haben", False),
+        ("Haben sie das bier?", "Haben sie das bier?", False),  # somebody chose these letters
+    ],
+)
+def test_words_without_case_are_read_as_they_stand_beside_each_other(typed: str, read: str, shouted: bool) -> None:
+    text = [
+        *("Haben Sie das Bier?", "Ich sage, dass sie das Bier haben", "Sie haben das Geld", "Das Geld der USA"),
+        *("Ich weiß, dass sie das Geld haben", "A E I N R S T"),
+    ] * 30  # fmt: skip
+    tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=70))
+    (found,) = sentences_of([typed], tokenizer, 100, False, usual=usual_of(text, tokenizer))
+    assert (found.hidden.text, found.shouted) == (read, shouted)
+    assert found.source == tokenizer.encode([read])[0]
+
+
+def test_a_long_line_in_capitals_is_read_in_good_time() -> None:
+    text = ["Haben Sie das Bier?", "A E I N R S T"] * 50
+    tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=40))
+    line = "HABEN SIE DAS BIER? " * 5000
+    (found,) = sentences_of([line], tokenizer, 10**6, False, usual=usual_of(text, tokenizer))
+    assert found.hidden.text.startswith("Haben Sie das Bier? ")
+    assert found.shouted
 
 
 def test_a_shouted_line_is_answered_in_capitals(model_folder: Path) -> None:

@@ -96,14 +96,21 @@ def distill(
 
 
 def _shape_of_student(teacher: Path, given: Overrides | None) -> Overrides:
-    """The teacher's width and encoder with one layer of decoder, where nobody says otherwise."""
+    """The teacher's width and encoder with one layer of decoder, and text read as the teacher reads it, where nobody
+    says otherwise."""
     from transduce.files.run_folder import CONFIG
     from transduce.settings import config_file
 
-    m = config_file.read_whole(teacher / CONFIG).model
+    whole = config_file.read_whole(teacher / CONFIG)
+    m, t = whole.model, whole.text
     shape = {"layers": m.layers, "decoder_layers": 1, "d_model": m.d_model, "d_ff": m.d_ff, "heads": m.heads}
     sections = {section: dict(keys) for section, keys in (given or {}).items()}
-    return {**sections, "model": {**shape, **sections.get("model", {})}}
+    reads = {name: getattr(t, name) for name in ("case", "lowercase", "protect", "protect_pattern")}
+    return {
+        **sections,
+        "model": {**shape, **sections.get("model", {})},
+        "text": {**reads, **sections.get("text", {})},
+    }
 
 
 def _compared(folders: list[Path], source: str, reference: str, device: str, report: Report) -> Table:

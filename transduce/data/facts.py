@@ -11,7 +11,6 @@ import numpy as np
 from transduce.data.corpus import Pair
 
 ENOUGH = 20_000  # pairs that are looked at
-CAPITALS = 0.005  # for a small letter, at least, where a text has case
 A_WORD = 1.6  # characters, where words are not set apart by spaces
 SCRIPTS = {
     "Latin": "A-Za-z\u00c0-\u024f\u1e00-\u1eff",
@@ -40,7 +39,6 @@ class Side(NamedTuple):
     script: str  # of most of its letters; "": it has none
     words: float  # in all of the text, estimated
     characters: int  # different ones that were seen
-    has_case: bool  # some of its letters are capitals, and others not
 
     @property
     def is_unspaced(self) -> bool:
@@ -78,8 +76,7 @@ def _side(lines: Sequence[str], pairs: int) -> Side:
     text = "\n".join(lines)
     script = script_of(text)
     words = len(text.replace("\n", "")) / A_WORD if script in UNSPACED else len(text.split())
-    capitals, letters = sum(map(str.isupper, text)), sum(map(str.islower, text))
-    return Side(script, words * pairs / len(lines), len(set(text)), capitals / max(1, letters) > CAPITALS)
+    return Side(script, words * pairs / len(lines), len(set(text)))
 
 
 def _correlation(pairs: Sequence[Pair]) -> float:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from transduce.decoding.trust import Usual
 from transduce.text.case import is_shouted
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import halve, split_sentences
-from transduce.text.special import UNKNOWN
+from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
+CAPITALS = "A E I N R S T"  # a vocabulary that has these has capitals
 PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that are longer
 
 
@@ -30,50 +34,113 @@ class Sentence(NamedTuple):
 
 
 def sentences_of(
-    lines: Sequence[str], tokenizer: Tokenizer, longest: int, split: bool, protection: Protection = NOTHING
+    lines: Sequence[str],
+    tokenizer: Tokenizer,
+    longest: int,
+    split: bool,
+    protection: Protection = NOTHING,
+    usual: Usual | None = None,
 ) -> list[Sentence]:
     """Of all lines, in order. `split`: lines into their sentences, and these into pieces where they have more than
-    `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out."""
+    `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out. `usual`: what
+    the text that was learned is like."""
     parts = [(i, *part) for i, line in enumerate(lines) for part in _parts(line, split, protection)]
     found: list[Sentence] = []
-    for sentence in _read(parts, tokenizer, protection):
+    for sentence in _read(parts, tokenizer, protection, usual):
         if len(sentence.source) <= longest:
             found.append(sentence)
         elif split:
-            found += _pieces(sentence, tokenizer, longest, protection)
+            found += _pieces(sentence, tokenizer, longest, protection, usual)
         else:
             found.append(sentence._replace(source=sentence.source[:longest], whole=False))
     return found
 
 
-def _read(parts: Sequence[tuple[int, str, str]], tokenizer: Tokenizer, protection: Protection) -> list[Sentence]:
+def _read(
+    parts: Sequence[tuple[int, str, str]], tokenizer: Tokenizer, protection: Protection, usual: Usual | None
+) -> list[Sentence]:
     """Texts, with their lines and gaps, in tokens."""
     hidden = [protection.hide(normalise(text)) for _, _, text in parts]
     encoded = tokenizer.encode([each.text for each in hidden])
     read = [Sentence(*part, each, ids) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
-    return [_calmed(sentence, tokenizer) if is_shouted(sentence.hidden.text) else sentence for sentence in read]
+    has_capitals = UNKNOWN not in tokenizer.encode([CAPITALS])[0]
+    for number, sentence in enumerate(read):
+        if is_shouted(sentence.hidden.text):
+            read[number] = _calmed(sentence, tokenizer, usual)
+        elif usual is not None and has_capitals and sentence.hidden.text.islower():
+            read[number] = _with_capitals(sentence, tokenizer, usual)
+    return read
 
 
-def _calmed(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
-    """A SENTENCE IN CAPITALS in the letters that the vocabulary knows it in: those that take fewer tokens, unknown ones
+def _calmed(sentence: Sentence, tokenizer: Tokenizer, usual: Usual | None) -> Sentence:
+    """A SENTENCE IN CAPITALS in the letters that the model has learned it in, if it takes fewer tokens so, unknown ones
     first of all."""
-    calm = _usual_case(sentence.hidden.text.split(" "), tokenizer)
+    words = sentence.hidden.text.split(" ")
+    calm = _known_case(words, tokenizer) if usual is None else _usual_case(words, tokenizer, usual)
     ids = tokenizer.encode([calm])[0]
     if (ids.count(UNKNOWN), len(ids)) >= (sentence.source.count(UNKNOWN), len(sentence.source)):
         return sentence
     return sentence._replace(hidden=sentence.hidden._replace(text=calm), source=ids, shouted=True)
 
 
-def _usual_case(words: list[str], tokenizer: Tokenizer) -> str:
-    """Each word in the form that the vocabulary knows best: fewest tokens, then tokens that were learned earlier and so
-    are more frequent. A sentence begins with a capital, if the vocabulary has any."""
-    forms = [_forms(word) for word in words]
-    ids = iter(tokenizer.encode([form for some in forms for form in some]))
-    known = [[(ids_.count(UNKNOWN), len(ids_), ids_) for ids_ in islice(ids, len(some))] for some in forms]
-    chosen = [some[keys.index(min(keys))] for some, keys in zip(forms, known, strict=True)]
+def _with_capitals(sentence: Sentence, tokenizer: Tokenizer, usual: Usual) -> Sentence:
+    """a sentence in small letters, as many people type, with the capitals that the model has learned it with."""
+    text = _usual_case(sentence.hidden.text.split(" "), tokenizer, usual)
+    return sentence._replace(hidden=sentence.hidden._replace(text=text), source=tokenizer.encode([text])[0])
+
+
+def _usual_case(words: list[str], tokenizer: Tokenizer, usual: Usual) -> str:
+    """The forms of all words that are least surprising one behind the other: in German `SIE` is `Sie` behind `haben`
+    and `sie` behind `dass`. Viterbi: the best way to each form of a word goes through the best to one before it."""
+    spelled = list(_spelled([list(dict.fromkeys([*_forms(word), word])) for word in words], tokenizer))
+    lasts = [[END], *([ids[-1] for ids in tokens] for _, tokens in spelled)]
+    pairs = [pair for last, (_, tokens) in zip(lasts, spelled, strict=False) for ids in tokens
+             for pair in (*((one, ids[0]) for one in last), *pairwise(ids))]  # fmt: skip
+    surprise = iter(usual.surprise(*np.array(pairs).T)[0].tolist())
+    ways: list[Way] = [Way(0.0, "", None)]
+    for some, tokens in spelled:
+        steps = []
+        for form, ids in zip(some, tokens, strict=True):
+            cost, best = min((way.surprise + next(surprise), i) for i, way in enumerate(ways))
+            steps.append(Way(cost + sum(islice(surprise, len(ids) - 1)), form, ways[best]))
+        ways = steps
+    return " ".join(min(ways, key=lambda way: way.surprise).forms())
+
+
+class Way(NamedTuple):
+    """Forms of words up to one of them."""
+
+    surprise: float
+    form: str
+    before: Way | None
+
+    def forms(self) -> list[str]:
+        way, found = self, []
+        while way.before is not None:
+            found.append(way.form)
+            way = way.before
+        return found[::-1]
+
+
+def _known_case(words: list[str], tokenizer: Tokenizer) -> str:
+    """Without knowing what is usual: each word in the form that the vocabulary knows best, with fewest tokens, then
+    with tokens that were learned earlier and so are more frequent. A sentence begins with a capital, if the vocabulary
+    has any."""
+    chosen = []
+    for some, tokens in _spelled(list(map(_forms, words)), tokenizer):
+        keys = [(ids.count(UNKNOWN), len(ids), ids) for ids in tokens]
+        chosen.append(some[keys.index(min(keys))])
     capital = chosen[0][:1].upper() + chosen[0][1:]
     first = chosen[0] if UNKNOWN in tokenizer.encode([capital])[0] else capital
     return " ".join([first, *chosen[1:]])
+
+
+def _spelled(forms: list[list[str]], tokenizer: Tokenizer) -> Iterator[tuple[list[str], list[list[int]]]]:
+    """The forms of each word, with the tokens of each."""
+    begin = len(tokenizer.begin)
+    encoded = iter(tokenizer.encode([form for some in forms for form in some]))
+    for some in forms:
+        yield some, [ids[begin:] or [UNKNOWN] for ids in islice(encoded, len(some))]
 
 
 def _forms(word: str) -> list[str]:
@@ -98,7 +165,9 @@ def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str
         gap = sentence[len(sentence.rstrip()) :] if text else gap + sentence
 
 
-def _pieces(sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection) -> list[Sentence]:
+def _pieces(
+    sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection, usual: Usual | None
+) -> list[Sentence]:
     """A sentence that is too long, halved until every piece is one that a model can be good at."""
     line, gap, text, _, ids, *_ = sentence
     if len(ids) <= min(longest, PIECE) or len(text) < 2:
@@ -107,5 +176,7 @@ def _pieces(sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: 
     between = left[len(left.rstrip()) :]
     parts = [(line, gap, left.strip()), (line, between, right.strip())]
     return [
-        piece for part in _read(parts, tokenizer, protection) for piece in _pieces(part, tokenizer, longest, protection)
+        piece
+        for part in _read(parts, tokenizer, protection, usual)
+        for piece in _pieces(part, tokenizer, longest, protection, usual)
     ]

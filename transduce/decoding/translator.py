@@ -144,7 +144,8 @@ class Translator:
         self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
     ) -> list[Translation]:
         split = self.search.split and not task_of(self.settings).labels
-        sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split, wording.protection)
+        usual = None if self.trust is None else self.trust.usual
+        sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split, wording.protection, usual)
         filled = [sentence for sentence in sentences if sentence.source]
         requests = self._requests(filled, prefixes, wording)
         count = 0

@@ -50,7 +50,6 @@ ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than furthe
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
 TOKENS_A_WORD = 1.3
-TIME_FOR_CASE = 3  # passes over the text
 GENTLE = 0.25  # of the usual rate, where a run begins with a model
 PROPOSED = 10  # passes over the text, where no time is given
 BASE: Overrides = {
@@ -112,22 +111,13 @@ def for_text(facts: Facts, settings: Settings, device: str) -> Iterator[Choice]:
         yield Choice("model.tie_source", False)
         yield Choice("text.vocabulary", source, f"{facts.source.characters:,} different characters are in it")
         yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
-    yield from _what_stays(facts, settings, passes)
+    if settings.text.tokenizer in ("bpe", "unigram"):
+        yield Choice("text.protect", ",".join(PROTECTED), "what must not change passes through")
     if facts.source.is_unspaced or facts.target.is_unspaced:
         yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
     tokenizer = {"Chinese": "zh", "Japanese": "char", "Thai": "char", "Lao": "char", "Khmer": "char", "Burmese": "char"}
     if facts.target.script in tokenizer:
         yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
-
-
-def _what_stays(facts: Facts, settings: Settings, passes: float) -> Iterator[Choice]:
-    """What passes through, and what is the same word: marks of case are more to learn, and need time."""
-    if settings.text.tokenizer not in ("bpe", "unigram"):
-        return
-    yield Choice("text.protect", ",".join(PROTECTED), "what must not change passes through")
-    has_case = facts.source.has_case or facts.target.has_case
-    if has_case and passes >= TIME_FOR_CASE and not settings.text.lowercase:
-        yield Choice("text.case", "marks", "a known word in capitals is a known word")
 
 
 def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
