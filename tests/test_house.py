@@ -43,6 +43,7 @@ ONE_DOOR = {
     "sentencex": ["text/sentences.py"],
     "ctranslate2": ["formats/ctranslate2_out.py"],
     "huggingface_hub": ["formats/hub.py"],
+    "tokenizers": ["text/byte_level.py"],
     "onnx": ["formats/onnx_out.py"],
     "onnxruntime": ["formats/onnx_out.py", "formats/onnx_runner.py"],
     "transformers": ["formats/hugging_face_out.py"],

@@ -17,6 +17,7 @@ from transduce.commands.convert import convert
 from transduce.data.layout import lay_out
 from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.files.run_folder import CONFIG
+from transduce.formats.hugging_face_text import OF_MBART
 from transduce.models.load import load
 from transduce.text.languages import languages_of
 from transduce.text.special import BEGIN, END
@@ -29,7 +30,7 @@ SIZES = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_atten
 }  # fmt: skip
 
 
-def many_folder(folder: Path, kind: str, activation: str = "relu") -> Path:
+def many_folder(folder: Path, kind: str, activation: str = "relu", languages: int = 0) -> Path:
     """With random weights, in the layout of the real ones: fairseq's special tokens, pieces, languages, spare rows."""
     folder.mkdir()
     writer = io.BytesIO()
@@ -45,7 +46,7 @@ def many_folder(folder: Path, kind: str, activation: str = "relu") -> Path:
         (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
     (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": CODES[kind]}))
     torch.manual_seed(7)
-    size = len(tokens) + len(CODES[kind]) + 3
+    size = len(tokens) + (languages or len(CODES[kind])) + 3
     common = SIZES | {"vocab_size": size, "activation_function": activation, "scale_embedding": True}
     common |= {"decoder_start_token_id": 2, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
     if kind == "mbart":
@@ -99,6 +100,67 @@ def test_many_languages_come_in(tmp_path: Path, kind: str, activation: str) -> N
             )[0].tolist()  # fmt: skip
             text = [i for i in out[2:] if i not in (1, 2)]
             assert [names.get(piece, -1) for piece in found.candidates[0].tokens] == text
+
+
+def older_mbart(folder: Path) -> Path:
+    """As mbart-large-en-ro lies on the hub: no list of languages, and every translation begins with one of them."""
+    many_folder(folder, "mbart", languages=len(OF_MBART))
+    (folder / "special_tokens_map.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config["decoder_start_token_id"] = 201 + OF_MBART.index("ro_RO")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    return folder
+
+
+def test_the_older_mbart_comes_in(tmp_path: Path) -> None:
+    """The source ends with END and its mark; the target's is the token that it begins with."""
+    folder = older_mbart(tmp_path / "mbart")
+    convert(folder, tmp_path / "ours")
+    with pytest.raises(SettingsError, match="knows 24 languages"):
+        transduce.load(tmp_path / "ours", "cpu")
+    model = transduce.load(tmp_path / "ours", "cpu", languages=("en_XX", None), beam=4, extra=8, stop="usual")
+    other = theirs(folder, "mbart")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    names = {processor.id_to_piece(i): i + 1 for i in range(3, 200)}
+    english, romanian = (201 + OF_MBART.index(code) for code in ("en_XX", "ro_RO"))
+    for line in [pair[1] for pair in PAIRS[:20]]:
+        there = [*(i + 1 if i else 3 for i in processor.encode(line)), 2, english]
+        found = model.translate(line, alignment=True)
+        out = other.generate(
+            torch.tensor([there]), num_beams=4, do_sample=False, early_stopping=True, max_length=None,
+            max_new_tokens=model.lengths.limit(len(there)), decoder_start_token_id=romanian,
+            bad_words_ids=[[0], [1], [3]], forced_eos_token_id=None,
+        )[0].tolist()  # fmt: skip
+        text = [i for i in out[1:] if i not in (1, 2)]
+        assert [names.get(piece, -1) for piece in found.candidates[0].tokens] == text
+        assert all(i < len(line.split()) for i, _ in found.alignment)
+
+
+def test_weights_in_several_files(tmp_path: Path) -> None:
+    """As large models lie on the hub; what the index says must be so, and it can name no file elsewhere."""
+    folder = many_folder(tmp_path / "whole", "m2m_100")
+    convert(folder, tmp_path / "one")
+    theirs(folder, "m2m_100").save_pretrained(folder, max_shard_size="20KB")
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    index = folder / "model.safetensors.index.json"
+    files = set(json.loads(index.read_text())["weight_map"].values())
+    assert len(files) > 1
+    convert(folder, tmp_path / "several")
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (
+        tmp_path / "several" / "model.safetensors"
+    ).read_bytes()
+    whole = json.loads(index.read_text())
+    for change, complaint in (
+        ({"weight_map": {**whole["weight_map"], "more": "../../x.safetensors"}}, "none of the folder's"),
+        ({"weight_map": {**whole["weight_map"], "more": min(files)}}, "promises more, which no file holds"),
+        ({"weight_map": dict(list(whole["weight_map"].items())[1:])}, "does not say"),
+        ({"weight_map": 3}, "no weight_map"),
+    ):
+        index.write_text(json.dumps(change))
+        with pytest.raises(ModelError, match=complaint):
+            convert(folder, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
 
 
 def test_a_language_must_be_said(tmp_path: Path) -> None:
@@ -172,7 +234,7 @@ def test_training_goes_on_with_other_languages(tmp_path: Path) -> None:
     ("change", "complaint"),
     [
         (lambda f: (f / "special_tokens_map.json").unlink(), "does not say which languages it knows"),
-        (lambda f: _edit(f / "config.json", decoder_start_token_id=5), "the older mBART"),
+        (lambda f: _edit(f / "config.json", decoder_start_token_id=5), "is no language's mark"),
         (lambda f: _edit(f / "special_tokens_map.json", additional_special_tokens=["a b"]), "in no known way"),
         (lambda f: (f / "sentencepiece.bpe.model").write_bytes(b"\xff" * 40), "SentencePiece model is damaged"),
     ],

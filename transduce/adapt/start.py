@@ -17,7 +17,7 @@ from transduce.report import Report
 from transduce.settings.entries import Entry, convert, entries
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import Task, task_of
-from transduce.text.languages import languages_of
+from transduce.text.languages import languages_of, needs_languages
 from transduce.text.tokenizers import Tokenizers
 
 # What may differ from the model that a run begins with: nothing of it is in the weights.
@@ -73,7 +73,7 @@ def tokenizers_of_start(settings: Settings) -> Tokenizers | None:
     if settings.training.start is None or settings.training.new_vocabulary:
         return None
     _, tokenizers = load_text(Path(settings.training.start))
-    if settings.text.source_language is None or settings.text.target_language is None:
+    if needs_languages(settings.text):
         known = sorted(languages_of(tokenizers.source))
         if known:
             raise SettingsError(

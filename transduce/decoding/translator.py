@@ -230,6 +230,7 @@ class Translator:
         places = align(self.model, sources, targets, aligner_of(self.settings), self.search.tokens, self.device)
         for sentence, t, tokens, looked in zip(sentences, found, written, places, strict=True):
             read = [*unread, *self.tokenizers.source.cut(sentence.hidden.text)]  # a mark of a language is no word
+            read += [""] * (len(sentence.source) - len(read))  # nor is one behind the text
             restore = sentence.hidden.restore_pieces
             yield t._replace(alignment=word_links(restore(read), restore(tokens), looked[len(begin) :]))
 

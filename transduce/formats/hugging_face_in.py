@@ -1,4 +1,4 @@
-"""A folder of Hugging Face's as a model of ours: MarianMTModel (all of OPUS-MT), M2M100, NLLB, mBART-50.
+"""A folder of Hugging Face's as a model of ours: MarianMTModel (all of OPUS-MT), M2M100, NLLB, mBART, BART.
 
 The file names, and what config.json calls things, are Hugging Face's.
 """
@@ -15,18 +15,16 @@ from torch import Tensor
 from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import SMALL
 from transduce.formats.converted import Converted
-from transduce.formats.hugging_face_text import Text, text_of_many, text_of_two
+from transduce.formats.hugging_face_text import Text, text_of_bytes, text_of_many, text_of_two
+from transduce.formats.hugging_face_weights import read_folder
 from transduce.formats.json_files import number, read_json, whole
-from transduce.formats.pickled import read_pickled
 from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import Vocabulary
-from transduce.models.weights import read_weights
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
 from transduce.text.tokenizers import file_names
 
-CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
-PICKLE = "pytorch_model.bin"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 SHARED = "model.shared.weight"
 EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
@@ -49,6 +47,7 @@ KINDS = {
     "marian": Kind(text_of_two, "after", "halves", embedding_norm=False, has_bias=True),
     "m2m_100": Kind(text_of_many, "before", "fairseq", embedding_norm=False, has_bias=False),  # NLLB too
     "mbart": Kind(text_of_many, "before", "learned", embedding_norm=True, has_bias=True),
+    "bart": Kind(text_of_bytes, "after", "learned", embedding_norm=True, has_bias=True),
 }
 
 
@@ -57,9 +56,9 @@ def read(folder: Path) -> Converted:
     config = {**read_json(folder / CONFIG, SMALL), **_generation(folder)}
     kind = _kind(folder, config)
     text = kind.text(folder, config)
-    held = Tensors(_tensors(folder), folder)
+    held = Tensors(read_folder(folder), folder)
     shared = text.settings["joint"] or text.settings["same_ids"]
-    m = {**model_settings(config, kind), "tie_source": shared and held.are_equal(*EMBEDDINGS)}
+    m = {**model_settings(config, kind), "tie_source": shared and held.are_equal(*EMBEDDINGS), **text.model}
     sections = {
         "model": m,
         "text": text.settings,
@@ -188,17 +187,6 @@ def _norms(m: ModelSettings) -> dict[str, str]:
     names = {f"{side}.norm": f"model.{stack}.layernorm_embedding" for stack, side in STACKS.items()}
     names = names if m.embedding_norm else {}
     return names | ({f"{stack}_norm": f"model.{stack}.layer_norm" for stack in STACKS} if m.norm == "before" else {})
-
-
-def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    """From model.safetensors; or from a file of torch.save, of which nothing is run."""
-    if (folder / WEIGHTS).exists() or not (folder / PICKLE).exists():
-        return read_weights((folder / WEIGHTS).resolve())
-    found = read_pickled((folder / PICKLE).resolve())
-    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
-    if broken is not None:
-        raise ModelError(f"{folder / PICKLE} holds numbers that are infinite or none (NaN), in {broken[:80]}")
-    return found
 
 
 def _generation(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from transduce.files import strict_json
-from transduce.formats.hugging_face_in import CONFIG, EMBEDDINGS, GENERATION, SHARED, WEIGHTS, layer_names
+from transduce.formats.hugging_face_in import CONFIG, EMBEDDINGS, GENERATION, SHARED, layer_names
+from transduce.formats.hugging_face_weights import WEIGHTS
 from transduce.models.load import Loaded
 from transduce.models.weights import tensor_bytes
 from transduce.nn.positions import halves_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +11,19 @@ from transduce.files.reading import VOCABULARY
 from transduce.formats.json_files import read_file, read_json, whole
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.vocabulary import Special, Vocabulary, by_id
+from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.languages import mark_of
 
 SENTENCE_PIECES = "sentencepiece.bpe.model"
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before all pieces
 LISTS = ("special_tokens_map.json", "tokenizer_config.json")  # either may name the languages
 NO_LANGUAGES = ("<mask>", *FAIRSEQ)
+OF_MBART = (  # the older one, whose folders list no languages
+    *("ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN", "it_IT", "ja_XX"),
+    *("kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO", "ru_RU", "si_LK", "tr_TR", "vi_VN"),
+    "zh_CN",
+)
+EVERY_TEXT = "every"  # the mark that BART's texts begin with, whatever their language
 
 
 class Text(NamedTuple):
@@ -25,6 +32,7 @@ class Text(NamedTuple):
     settings: dict[str, Any]
     vocabularies: list[Vocabulary]
     files: list[bytes]
+    model: Mapping[str, Any] = {}  # settings of the section `model` that follow from how text is read
 
 
 def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
@@ -44,29 +52,56 @@ def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
 
 
 def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
-    """One SentencePiece model for many languages, with their marks behind its pieces: M2M100, NLLB, mBART-50."""
+    """One SentencePiece model for many languages, with their marks behind its pieces: M2M100, NLLB, mBART-50; and the
+    older mBART, whose sources end with END and a mark, and whose translations begin with the mark of one language."""
     model = read_file(folder / SENTENCE_PIECES, VOCABULARY)
     if (folder / "vocab.json").exists():  # M2M100 lists its tokens
         names = by_id(read_json(folder / "vocab.json", VOCABULARY))
     else:
         pieces = [piece.text for piece in read_pieces(model)][len(FAIRSEQ) - 1 :]  # theirs has no <pad>
         names = dict(enumerate([*FAIRSEQ, *pieces]))
-    languages = _languages(folder, len(names))
+    has_room = whole(config, "vocab_size") >= len(names) + len(OF_MBART)
+    usual = OF_MBART if config.get("model_type") == "mbart" and has_room else ()
+    languages = _languages(folder, len(names), usual)
     names |= {i: mark_of(language) for i, language in languages.items()}
     special = _special(config, names)
-    if special.begin != special.end:
+    older = special.begin != special.end
+    if older and special.begin not in languages:
         raise ModelError(
-            f"{folder} begins its translations with the token {special.begin} and not with its end, {special.end}, as "
-            f"M2M100, NLLB and mBART-50 do; the older mBART, whose languages stand behind the text, cannot be converted"
+            f"{folder} begins its translations with the token {special.begin}, which is no language's mark"
         )
     vocabulary = Vocabulary.of(names, whole(config, "vocab_size"), special)
     marks = [mark_of(language) for language in languages.values()]
     settings = {"tokenizer": kind_of(model), "joint": True, "vocabulary": len(vocabulary.tokens)}
-    return Text(settings, [vocabulary], [renumbered(model, vocabulary.tokens, controls=marks)])
+    settings |= {"mark_place": "behind"} if older else {}
+    files = [renumbered(model, vocabulary.tokens, controls=[mark for mark in marks if mark in vocabulary.tokens])]
+    return Text(settings, [vocabulary], files, {"source_end": False} if older else {})
 
 
-def _languages(folder: Path, first: int) -> dict[int, str]:
-    """By the ids of their marks, which follow the pieces in the order of the list."""
+def text_of_bytes(folder: Path, config: Mapping[str, Any]) -> Text:
+    """BART's: subwords of bytes, and a <s> before every text of both sides, which is a mark here."""
+    names = by_id(read_json(folder / "vocab.json", VOCABULARY))
+    begin = whole(config, "bos_token_id", 0)
+    special = _special(config, names)
+    vocabulary = Vocabulary.of({**names, begin: mark_of(EVERY_TEXT)}, whole(config, "vocab_size"), special)
+    ids = {token: i for i, token in enumerate(vocabulary.tokens)}
+    settings = {"tokenizer": "bytes", "joint": True, "vocabulary": len(ids)}
+    settings |= {"source_language": EVERY_TEXT, "target_language": EVERY_TEXT}
+    return Text(settings, [vocabulary], [ByteLevelTokenizer.of(ids, _merges(folder, ids)).to_bytes()])
+
+
+def _merges(folder: Path, ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs of merges.txt, a line each behind a line of its version."""
+    lines = read_file(folder / "merges.txt", VOCABULARY).decode("utf-8", "replace").splitlines()
+    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    odd = next((pair for pair in pairs if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys()), None)
+    if odd is not None:
+        raise ModelError(f"{folder / 'merges.txt'} does not fit vocab.json: {' '.join(odd)[:80]!r}")
+    return [(left, right) for left, right in pairs]
+
+
+def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]:
+    """By the ids of their marks, which follow the pieces in the order of the list; `usual`: where no list is there."""
     for name in LISTS:
         found = read_json(folder / name, VOCABULARY) if (folder / name).exists() else {}
         listed = found.get("additional_special_tokens") or found.get("extra_special_tokens")
@@ -76,6 +111,8 @@ def _languages(folder: Path, first: int) -> dict[int, str]:
             if not all(code and not code.isspace() and " " not in code for code in codes):
                 raise ModelError(f"{folder / name} names languages in no known way")
             return {first + i: code for i, code in enumerate(codes)}
+    if usual:
+        return {first + i: code for i, code in enumerate(usual)}
     raise ModelError(f"{folder} does not say which languages it knows: {' or '.join(LISTS)} should list their marks")
 
 

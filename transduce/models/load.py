@@ -23,7 +23,7 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_shapes, read_weights, refuse_other_shapes, restore
 from transduce.settings import config_file
 from transduce.settings.sections import ModelSettings, Settings
-from transduce.text.languages import Languages, languages_of, with_languages
+from transduce.text.languages import Languages, languages_of, needs_languages, with_languages
 from transduce.text.tokenizers import Tokenizers, file_names
 
 
@@ -53,7 +53,7 @@ def speaking(loaded: Loaded, folder: str | Path, languages: Languages) -> Loaded
     model, tokenizers, settings = loaded
     text = with_languages(settings.text, languages)
     tokenizers = tokenizers if text == settings.text else Tokenizers.from_files(tokenizers.files(), text)
-    if text.source_language is None or text.target_language is None:
+    if needs_languages(text):
         known = sorted(languages_of(tokenizers.source))
         if known:
             raise SettingsError(

@@ -88,7 +88,9 @@ PROTECTED = ("urls", "emails", "tags", "placeholders", "numbers", "emoji")  # ki
 class TextSettings:
     """From characters to token ids."""
 
-    tokenizer: Literal["bpe", "unigram", "words", "characters"] = setting("bpe", "how text is cut into tokens")
+    tokenizer: Literal["bpe", "unigram", "words", "characters", "bytes"] = setting(
+        "bpe", "how text is cut into tokens; bytes: as in BART, only in converted models"
+    )
     target_tokenizer: Literal["same", "labels"] = setting(
         "same", "same: as text.tokenizer; labels: a whole line of the target is one token"
     )
@@ -106,6 +108,7 @@ class TextSettings:
     protect_pattern: str | None = setting(None, "a regular expression: what it matches passes through unchanged")
     source_language: str | None = setting(None, "mark that every source begins with, in a model of many languages")
     target_language: str | None = setting(None, "mark that every translation begins with, likewise")
+    mark_place: Literal["before", "behind"] = setting("before", "of the source's mark; behind: as in the older mBART")
     coverage: float = setting(0.9999, "share of the text's characters that the subword vocabulary must cover")
     byte_fallback: bool = setting(False, "spell characters outside the vocabulary as bytes (adds 256 tokens)")
     sampling: float = setting(

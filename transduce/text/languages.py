@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from transduce.errors import SettingsError, did_you_mean
 from transduce.settings.sections import TextSettings
+from transduce.text.special import END
 
 if TYPE_CHECKING:
     from transduce.text.tokenizers import Tokenizer
@@ -39,17 +40,26 @@ def with_languages(text: TextSettings, languages: Languages) -> TextSettings:
     return replace(text, source_language=source, target_language=target)
 
 
-class Marked:
-    """A tokenizer whose every text begins with the mark of a language; an empty text stays empty."""
+def needs_languages(text: TextSettings) -> bool:
+    """Whether it is still to be said which languages texts are in. Where the source's mark stands behind it,
+    translations begin with that of one language, and only the source's is asked for."""
+    return text.source_language is None or (text.target_language is None and text.mark_place == "before")
 
-    def __init__(self, tokenizer: Tokenizer, language: str) -> None:
+
+class Marked:
+    """A tokenizer whose every text begins with the mark of a language; an empty text stays empty. `behind`: it ends
+    with END and the mark instead."""
+
+    def __init__(self, tokenizer: Tokenizer, language: str, behind: bool = False) -> None:
         known = languages_of(tokenizer)
         if language not in known:
             there = f"there are {', '.join(sorted(known)[:SHOWN])}, ..." if known else "it knows no marks of languages"
             raise SettingsError(f"the model has no language {language!r}{did_you_mean(language, known)}; {there}")
         self._tokenizer = tokenizer
         self.size = tokenizer.size
-        self.begin: tuple[int, ...] = (known[language],)
+        self._mark = known[language]
+        self._behind = behind
+        self.begin: tuple[int, ...] = () if behind else (self._mark,)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._marked(ids) for ids in self._tokenizer.encode(texts)]
@@ -58,13 +68,15 @@ class Marked:
         return [self._marked(ids) for ids in self._tokenizer.sample(texts, amount, seed)]
 
     def _marked(self, ids: list[int]) -> list[int]:
-        return [*self.begin, *ids] if ids else []
+        if not ids:
+            return []
+        return [*ids, END, self._mark] if self._behind else [self._mark, *ids]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode([i for i in ids if i not in self.begin])
+        return self._tokenizer.decode([i for i in ids if i != self._mark])
 
     def decode_all(self, texts: Sequence[Sequence[int]]) -> list[str]:
-        return self._tokenizer.decode_all([[i for i in ids if i not in self.begin] for ids in texts])
+        return self._tokenizer.decode_all([[i for i in ids if i != self._mark] for ids in texts])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return self._tokenizer.pieces(ids)

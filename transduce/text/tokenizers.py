@@ -16,6 +16,7 @@ from transduce.files.reading import VOCABULARY, read_bytes
 from transduce.settings.sections import TextSettings
 from transduce.settings.task import task_of
 from transduce.text import case
+from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.languages import Marked
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
 from transduce.text.protect import MARKS, Protection
@@ -54,13 +55,14 @@ class Tokenizer(Protocol):
 
 
 Rewrite = Callable[[str], str]
-Kind = type[SubwordTokenizer] | type[ListTokenizer]
+Kind = type[SubwordTokenizer] | type[ListTokenizer] | type[ByteLevelTokenizer]
 _KINDS: dict[str, Kind] = {
     "bpe": SubwordTokenizer,
     "unigram": SubwordTokenizer,
     "words": WordTokenizer,
     "characters": CharacterTokenizer,
     "labels": LabelTokenizer,
+    "bytes": ByteLevelTokenizer,
 }
 
 
@@ -99,7 +101,7 @@ class Tokenizers:
 
     def __init__(self, source: Tokenizer, target: Tokenizer, settings: TextSettings) -> None:
         labels = task_of(settings).labels  # names, which are compared to the letter
-        self.source = _marked(_rewritten(source, settings), settings.source_language)
+        self.source = _marked(_rewritten(source, settings), settings.source_language, settings.mark_place == "behind")
         self.target = target if labels else _marked(_rewritten(target, settings), settings.target_language)
         self.protection = Protection(settings)
         self.settings = settings
@@ -196,8 +198,8 @@ def _rewritten(tokenizer: Tokenizer, settings: TextSettings) -> Tokenizer:
     return tokenizer if rewrites == (str, str) else Rewritten(tokenizer, *rewrites)
 
 
-def _marked(tokenizer: Tokenizer, language: str | None) -> Tokenizer:
-    return tokenizer if language is None else Marked(tokenizer, language)
+def _marked(tokenizer: Tokenizer, language: str | None, behind: bool = False) -> Tokenizer:
+    return tokenizer if language is None else Marked(tokenizer, language, behind)
 
 
 def _reserved(texts: Iterable[str], settings: TextSettings) -> list[str]:

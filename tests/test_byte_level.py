@@ -1,0 +1,120 @@
+"""BART comes in: subwords of bytes, a <s> before every text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Notes, bundled_pairs
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.data.layout import lay_out
+from transduce.errors import ModelError, SettingsError
+from transduce.settings.compose import compose
+from transduce.text.byte_level import ByteLevelTokenizer
+from transduce.text.special import BEGIN, END
+
+transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
+tokenizers = pytest.importorskip("tokenizers", reason="BART's text is cut by tokenizers")
+PAIRS = bundled_pairs(300)
+ODD = ["Zwölf Boxkämpfer", "naïve 文字 😀", "a  b\tc", "it's 12,5 % <b>", "ﬁ ﬀ ²"]
+
+
+def bart_folder(folder: Path, activation: str = "gelu") -> Path:
+    """With random weights, in the layout of facebook/bart-base."""
+    folder.mkdir()
+    made = tokenizers.ByteLevelBPETokenizer()
+    lines = [text for pair in PAIRS for text in pair]
+    made.train_from_iterator(
+        lines, vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False
+    )
+    made.save_model(str(folder))
+    config = transformers.BartConfig(
+        vocab_size=420, d_model=24, encoder_layers=2, decoder_layers=1, encoder_attention_heads=3,
+        decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=128,
+        activation_function=activation, forced_bos_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    model = transformers.BartForConditionalGeneration(config).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.2)
+    model.final_logits_bias.normal_()
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu", "swish"])
+def test_bart_comes_in(tmp_path: Path, activation: str) -> None:
+    """The same tokens, logits and texts, greedy and with a beam."""
+    folder = bart_folder(tmp_path / "bart", activation)
+    convert(folder, tmp_path / "ours")
+    model = transduce.load(tmp_path / "ours", "cpu", extra=8, stop="usual")
+    theirs = transformers.BartForConditionalGeneration.from_pretrained(folder).eval()
+    cut = tokenizers.ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    names = json.loads((folder / "vocab.json").read_text())
+    ours = json.loads((tmp_path / "ours" / "tokenizer.json").read_text())["model"]["vocab"]
+    there = {i: names[token] for token, i in ours.items() if token in names and i > END}
+    there |= {END: 2, model.tokenizers.source.begin[0]: 0}
+    for line in [*(pair[0] for pair in PAIRS[:15]), *ODD]:
+        line = " ".join(line.split())
+        ids, expected = model.tokenizers.source.encode([line])[0], [0, *cut.encode(line).ids]
+        assert [there[i] for i in ids] == expected
+        assert model.tokenizers.source.decode(ids) == line
+        target = model.tokenizers.target.encode(["the house is old"])[0]
+        with torch.no_grad():
+            logits = model.model(lay_out([[[*ids, END]]]), lay_out([[[BEGIN, *target]]]))[0]
+            wanted = theirs(
+                torch.tensor([[*expected, 2]]), decoder_input_ids=torch.tensor([[2, *map(there.get, target)]])
+            )
+        here = sorted(there)
+        torch.testing.assert_close(logits[:, here], wanted.logits[0][:, [there[i] for i in here]], atol=1e-5, rtol=1e-5)
+        for beam in (1, 4):
+            found = model.with_search(beam=beam).translate(line)
+            out = theirs.generate(
+                torch.tensor([[*expected, 2]]), num_beams=beam, do_sample=False, early_stopping=beam > 1,
+                max_new_tokens=model.lengths.limit(len(ids)) + 1, bad_words_ids=[[1], [3]], forced_eos_token_id=None,
+                max_length=None,
+            )[0].tolist()  # fmt: skip
+            text = cut.decode([i for i in out[2:] if i != 2], skip_special_tokens=False)
+            assert found.text == " ".join(text.replace("<s>", "").split()) or 0 in out[2:]
+
+
+def test_its_pieces_can_be_read(tmp_path: Path) -> None:
+    convert(bart_folder(tmp_path / "bart"), tmp_path / "ours")
+    tokenizer = transduce.load(tmp_path / "ours", "cpu").tokenizers.source
+    assert "".join(tokenizer.cut("das haus ist alt")).replace("▁", " ") == "das haus ist alt"
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    assert len(set(pieces)) == len(pieces)
+
+
+def test_it_can_be_trained_further_and_not_anew(tmp_path: Path) -> None:
+    convert(bart_folder(tmp_path / "bart"), tmp_path / "ours")
+    given = {"start": str(tmp_path / "ours"), "steps": 3, "validate_every": 3, "device": "cpu"}
+    model = transduce.train(tmp_path / "run", PAIRS[:200], report=Notes(), training=given)
+    assert model.translate("das haus").status
+    with pytest.raises(SettingsError, match="only comes with a converted model"):
+        ByteLevelTokenizer.train([], compose({}).text)
+    with pytest.raises(ModelError, match="SentencePiece"):
+        convert(tmp_path / "ours", tmp_path / "out", to="ctranslate2")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("merges.txt", "#version: 0.2\nquark xyz\n", "does not fit vocab.json"),
+        ("merges.txt", None, "merges.txt"),
+        ("vocab.json", "[1, 2]", "must be an object"),
+        ("vocab.json", None, "vocab.json"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path: Path, file: str, content: str | None, complaint: str) -> None:
+    folder = bart_folder(tmp_path / "bart")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_text(content)
+    with pytest.raises(ModelError, match=complaint):
+        convert(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
