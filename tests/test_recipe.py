@@ -20,6 +20,7 @@ from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import Settings
+from transduce.settings.task import TASKS
 from transduce.training import checkpoint, divergence, ending, schedule
 from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
@@ -68,6 +69,18 @@ def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
     swapped = facts([Pair(p.target, p.source, p.line) for p in CHINESE], 100_000)
     list(backwards.choose(for_text(swapped, backwards.settings, "cpu")))
     assert backwards.settings.training.bleu_tokenizer == "zh"
+
+
+def test_a_classifier_has_room_for_the_characters_of_its_text() -> None:
+    """A vocabulary of 4,000, as a preset has, is too small for Chinese; labels are no second language."""
+    labelled = [Pair(pair.source, str(pair.line % 3), pair.line) for pair in CHINESE]
+    recipe = Recipe(TASKS["classify"].settings)
+    said = list(recipe.choose(for_text(facts(labelled, 100_000), recipe.settings, "cpu")))
+    text = recipe.settings.text
+    assert text.vocabulary > facts(labelled, 100_000).source.characters
+    assert text.coverage < 0.9999
+    assert text.protect is None
+    assert not any("share no words" in words for words in said)
 
 
 def test_vocabulary_grows_with_the_text() -> None:
@@ -158,8 +171,8 @@ def test_who_is_asked(tmp_path: Path) -> None:
     assert isinstance(resolve(tmp_path / "new", None, None, own), Recipe)
     assert isinstance(resolve(tmp_path / "new", "auto", None, {}), Recipe)
     assert isinstance(resolve(tmp_path / "new", "small", None, own), Settings)
-    assert isinstance(resolve(tmp_path / "new", None, None, own, "classify"), Settings)
-    assert isinstance(resolve(tmp_path / "new", "auto", None, {}, "classify"), Settings)
+    assert isinstance(resolve(tmp_path / "new", None, None, own, "classify"), Recipe)
+    assert isinstance(resolve(tmp_path / "new", "auto", None, {}, "classify"), Recipe)
     with pytest.raises(SettingsError, match="unknown setting model.layer "):
         resolve(tmp_path / "new", None, None, {**own, "model": {"layer ": 3}})
     clocked = resolve(tmp_path / "new", "small", None, {**own, "training": {"minutes": 3}})

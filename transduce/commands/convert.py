@@ -51,7 +51,7 @@ def convert(
     Parameters
     ----------
     source
-        To bring in: a folder of Hugging Face's (MarianMTModel, which all of OPUS-MT is, M2M100, NLLB, mBART, BART), or its
+        To bring in: a folder of Hugging Face's (MarianMTModel, as all of OPUS-MT is, M2M100, NLLB, mBART, BART), or its
         name on the hub, such as Helsinki-NLP/opus-mt-de-en (an extra: hub); a folder of CTranslate2's with the model's
         SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it;
         fastText's .bin and .ftz; vectors as .vec, by word2vec or GloVe.

@@ -155,7 +155,8 @@ def settle(
         return wanted, known_before or _learn(surveyed, hold_out, wanted, report)
     known = facts(sample, surveyed.pairs)
     surveyed.sample = surveyed.sample[:: -(-len(surveyed.sample) // VOCABULARY_PAIRS)]
-    if known.correlation < UNRELATED:
+    labels = task_of(wanted.settings).labels
+    if known.correlation < UNRELATED and not labels:
         report.warn(
             f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "
             f"same lines? transduce doctor tells"
@@ -168,7 +169,7 @@ def settle(
     )
     pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
-    tokens = sum(len(target) + 1 for _, target in encoded) / len(encoded)
+    tokens = sum(len(pair[0 if labels else 1]) + 1 for pair in encoded) / len(encoded)  # of what is long
     sizes = (tokenizers.source.size, tokenizers.target.size)
     machine = Machine(device, lambda settings: seconds_an_update(settings, sizes, encoded, device))
     for words in for_time(known, tokens, machine, wanted):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from transduce.data.facts import Facts
 from transduce.settings.compose import compose
 from transduce.settings.sections import PROTECTED, Overrides, Settings
+from transduce.settings.task import task_of
 
 
 class Choice(NamedTuple):
@@ -99,6 +100,11 @@ class Recipe:
 def for_text(facts: Facts, settings: Settings, device: str) -> Iterator[Choice]:
     """How text becomes tokens. `settings`: what is given; of them the time."""
     passes = _expected_passes(facts, settings, device)
+    if task_of(settings).labels:
+        size = _vocabulary(2 * facts.source.words, passes) + _characters(facts.source)
+        yield Choice("text.vocabulary", size, f"for {_rounded(facts.source.words)} words, {_passes(passes)}")
+        yield from _covered(facts)
+        return
     if facts.source.script == facts.target.script:
         size = _vocabulary(facts.source.words + facts.target.words, passes)
         yield Choice("text.joint", True, f"both sides are {facts.source.script or 'without letters'}")
@@ -113,11 +119,15 @@ def for_text(facts: Facts, settings: Settings, device: str) -> Iterator[Choice]:
         yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     if settings.text.tokenizer in ("bpe", "unigram"):
         yield Choice("text.protect", ",".join(PROTECTED), "what must not change passes through")
-    if facts.source.is_unspaced or facts.target.is_unspaced:
-        yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
+    yield from _covered(facts)
     tokenizer = {"Chinese": "zh", "Japanese": "char", "Thai": "char", "Lao": "char", "Khmer": "char", "Burmese": "char"}
     if facts.target.script in tokenizer:
         yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
+
+
+def _covered(facts: Facts) -> Iterator[Choice]:
+    if facts.source.is_unspaced or facts.target.is_unspaced:
+        yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
 
 
 def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
@@ -125,7 +135,8 @@ def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
     if settings.training.minutes is None:
         return PROPOSED
     read = 60 * settings.training.minutes * (GPU_SPEED if device == "cuda" else CPU_SPEED)
-    return read / (TOKENS_A_WORD * facts.target.words)
+    side = facts.source if task_of(settings).labels else facts.target
+    return read / (TOKENS_A_WORD * side.words)
 
 
 def _vocabulary(words: float, passes: float) -> int:
@@ -154,7 +165,8 @@ def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
         )
     yield from recipe.choose(iter([Choice("training.steps", None)] if recipe.settings.training.minutes else []))
     size, updates = _largest(facts, tokens_a_pair, machine, recipe)
-    weights = f"{size.layers}+{size.layers} layers of {size.d_model}"
+    layers = f"{size.layers}" if task_of(recipe.settings).labels else f"{size.layers}+{size.layers}"
+    weights = f"{layers} layers of {size.d_model}"
     why = f"{weights}: the largest that {facts.pairs:,} pairs and about {updates:,.0f} updates can teach"
     yield from recipe.choose(
         Choice(f"model.{key}", value, why if key == "layers" else "") for key, value in size.choices.items()

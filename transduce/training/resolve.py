@@ -63,12 +63,11 @@ def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, fla
         return _from_model(start, preset, task, file, flags)
     sections = [layer.get("data") for layer in (file, flags)]
     own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
-    if not task.labels and (preset == AUTO or (preset is None and own_text)):
+    if preset == AUTO or (preset is None and own_text):
         recipe = Recipe(task.settings, file, flags)
         check_idle(recipe.settings)
         return recipe
-    usual = "small" if own_text or preset == AUTO else "tiny"
-    base = presets.find(usual if preset in (None, AUTO) else preset).settings
+    base = presets.find(preset or "tiny").settings
     if task.settings and base.get("model", {}).get("kind", "transformer") != "transformer":
         raise SettingsError(
             f"--task {task.name} trains an encoder of the Transformer; the preset {preset} is of another kind"
