@@ -19,12 +19,12 @@ from transduce.fasttext import plain, training
 from transduce.fasttext.cuts import cut_characters, cut_words
 from transduce.fasttext.dictionary import count, laid_out
 from transduce.fasttext.encode import spans
-from transduce.fasttext.fit import fit, network_for, read_source
+from transduce.fasttext.fit import Source, fit, network_for, read_source
 from transduce.fasttext.folder import load
 from transduce.fasttext.huffman import huffman
 from transduce.fasttext.judged import spearman
 from transduce.fasttext.kernels.hashing import hash_words, ngram_table
-from transduce.fasttext.kernels.learning import below
+from transduce.fasttext.kernels.learning import below, share
 from transduce.fasttext.network import Network, negative_table
 from transduce.fasttext.ngrams import END_OF_LINE, character_buckets, fnv1a, word_buckets
 from transduce.fasttext.word_vectors import load_vectors, of_network
@@ -222,6 +222,35 @@ def by_hand(network: Network, text, s: VectorSettings) -> Network:  # type: igno
                     _, g = plain.negative_sampling(h, U, target, np.array(drawn, np.int32), rate)
             np.add.at(E, rows, g / len(rows))
     return twin
+
+
+def test_skipgram_is_fasttexts_which_sums_the_rows_of_a_word_for_each_neighbour(tmp_path: Path) -> None:
+    """To 2e-5: here they are summed once a word, and their mean follows."""
+    s = settings(objective="skipgram", loss="hs", epochs=1, rate=0.5, subsample=1.0, shortest=3, longest=4)
+    source = read_source(s, lambda: topics(60), tmp_path)
+    network = network_for(s, source)
+    E, U, text = network.E.copy(), network.U.copy(), source.text
+    twin = Network(s, network.dictionary, E, U, network.buckets)
+    (first, last), *_ = spans(text.starts, training.STRETCH)
+    state = np.array([training._mixed(s.seed, 0)], np.uint64)
+    for number in range(first, last):
+        rate = np.float32(s.rate * (1 - (number - first) / (last - first)))
+        line = [int(i) for i in text.ids[text.starts[number] : text.starts[number + 1]] if share(state) <= 1]
+        for centre, word in enumerate(line):
+            reach = 1 + below(state, s.window)
+            rows = twin.rows_of_word(twin.dictionary.words[word])
+            for other in line[max(0, centre - reach) : centre] + line[centre + 1 : centre + reach + 1]:
+                _, g = plain.hierarchical_softmax(E[rows].mean(0), U, other, twin.tree, rate)
+                np.add.at(E, rows, g)
+    training.train(network, text)
+    assert len(list(spans(text.starts, training.STRETCH))) == 1
+    assert np.abs(network.E - new_rows(s, source)).max() > 0.1  # it has learned something
+    np.testing.assert_allclose(network.E, E, atol=2e-5)
+    np.testing.assert_allclose(network.U, U, atol=2e-5)
+
+
+def new_rows(s: VectorSettings, source: Source) -> np.ndarray:
+    return network_for(s, source).E
 
 
 @pytest.mark.parametrize("loss", ["ns", "hs", "softmax", "ova"])

@@ -153,19 +153,25 @@ def read_words(ids, place, end, keep, state, line):
 
 @kernel
 def skipgram_line(line, count, inputs, out, window, rate, h, g, scores, state):
-    """Each word predicts its neighbours, up to a distance that is drawn. Its own vector is summed once for all of them,
-    and given the sum of what they say: fastText does both for each neighbour."""
+    """Each word predicts its neighbours, up to a distance that is drawn. fastText sums the rows of a word anew for each
+    neighbour and gives each row what that one says, g. Then the mean of the rows, h, is greater by g too: so h is
+    summed once, follows its rows, and they are given the sum of all at the end."""
     loss, pairs = np.float32(0), 0
+    total = np.empty_like(g)
     for centre in range(count):
         reach = 1 + below(state, window)
         some = inputs.rows[inputs.row_starts[line[centre]] : inputs.row_starts[line[centre] + 1]]
         gather(inputs.E, some, some.shape[0], h)
-        g[:] = 0
+        total[:] = 0
         for other in range(max(0, centre - reach), min(count, centre + reach + 1)):
             if other != centre:
+                g[:] = 0
                 loss += learn(out, h, line[other], rate, g, scores, state)
+                for d in range(g.shape[0]):
+                    h[d] += g[d]
+                    total[d] += g[d]
                 pairs += 1
-        scatter(inputs.E, some, some.shape[0], g)
+        scatter(inputs.E, some, some.shape[0], total)
     return loss, pairs
 
 
