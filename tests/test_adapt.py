@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -53,6 +54,22 @@ def test_only_adapters_learn_and_are_in_the_weights_of_the_model(tmp_path: Path,
     newest = sorted((tmp_path / "run" / "training").glob("step-*"))[-1]
     moments = read_shapes(newest / "optimizer.safetensors")
     assert {name.split("/")[0].rpartition(".")[2] for name in moments} == {"A", "B"}  # that is the memory saved
+
+
+def test_each_file_of_validation_text_has_its_score(tmp_path: Path, base: Path) -> None:
+    """What is learned of a new text, and what is forgotten of the old."""
+    for name, pairs in (("old", PAIRS[:60]), ("new", PAIRS[60:100])):
+        for side, ending in enumerate(("de", "en")):
+            (tmp_path / f"{name}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
+    files = {side: [str(tmp_path / f"{name}.{ending}") for name in ("old", "new")]
+             for side, ending in (("valid_source", "de"), ("valid_target", "en"))}  # fmt: skip
+    notes = Notes()
+    transduce.train(
+        tmp_path / "run", source=tmp_path / "new.de", target=tmp_path / "new.en", report=notes, data=files,
+        training={"start": str(base), "steps": 2, "validate_every": 2, "device": "cpu"},
+    )  # fmt: skip
+    (said,) = (line for line in notes.said if line.startswith("validation BLEU by file"))
+    assert re.search(r"old\.de \d+\.\d, .*new\.de \d+\.\d$", said)
 
 
 def test_adapters_apart_are_the_same_model(tmp_path: Path, base: Path) -> None:

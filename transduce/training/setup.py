@@ -35,7 +35,7 @@ from transduce.models.weights import read_weights, tensor_bytes
 from transduce.nn.device import prepare_device
 from transduce.report import SILENT, Report
 from transduce.settings import config_file
-from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings
+from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings, listed
 from transduce.settings.task import task_of
 from transduce.signals import ignore_save_signal
 from transduce.training import checkpoint
@@ -44,6 +44,7 @@ from transduce.training.carried import put_vectors
 from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
 from transduce.training.divergence import unusable
+from transduce.training.each_file import score_each_file
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
 from transduce.training.limits import Limits
@@ -81,7 +82,10 @@ def fit(
             setup = Setup(folder, text, settings, device, report, processes)
             trainer = setup.trainer(began, deadline)
             report.say(Limits.of(settings.training).describe(settings.optimizer.warmup))
-            return _train(trainer, settings, report)
+            outcome = _train(trainer, settings, report)
+            if processes.is_main and outcome.complete and len(listed(settings.data.valid_source)) > 1:
+                score_each_file(run, device, report)
+            return outcome
 
 
 class Setup:

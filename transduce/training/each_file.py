@@ -1,0 +1,39 @@
+"""Several files of validation text, such as of an old domain and a new one: the score of each when a run ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from transduce.data.open import open_files
+from transduce.decoding.translator import Translator
+from transduce.engine.auto import make_steps
+from transduce.evaluate import bleu, exact_match
+from transduce.models.load import load
+from transduce.report import Report
+from transduce.settings.sections import SearchSettings, listed
+from transduce.settings.task import task_of
+from transduce.text.normalise import normalise
+
+MOST = 500  # lines of each
+
+
+def score_each_file(run: Path, device: str, report: Report) -> None:
+    """Tell how good the model that a run has chosen is on each file: greedy, as in validation."""
+    model, tokenizers, settings = load(run, device)
+    data, task, tokenize = settings.data, task_of(settings), settings.training.bleu_tokenizer
+    sources, targets = listed(data.valid_source), listed(data.valid_target)
+    greedily = replace(settings, search=SearchSettings(beam=1, extra=settings.search.extra, split=False))
+    translator = Translator(model, tokenizers, greedily, device, make_steps(model, device))
+    told = []
+    for i, source in enumerate(sources):
+        corpus = open_files([source], targets[i : i + 1], task.labels, data.columns, data.languages)  # type: ignore[arg-type]
+        pairs = list(islice(corpus, MOST))
+        texts, references = [t.text for t in translator.translate([p.source for p in pairs])], [p.target for p in pairs]
+        if task.labels:
+            score = 100 * exact_match(texts, [normalise(label) for label in references])
+        else:
+            score = bleu(texts, references, tokenize, settings.text.lowercase)
+        told.append(f"{source} {score:.1f}")
+    report.say(f"validation {task.measure} by file, up to {MOST} lines of each: {', '.join(told)}")
