@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import Notes, bundled_pairs
 
 import transduce
@@ -17,7 +18,9 @@ from transduce.commands.distill import distill
 from transduce.decoding.translator import Translator
 from transduce.errors import SettingsError
 from transduce.inspect.compare_page import Difference, compare_page
+from transduce.models.load import load
 from transduce.report import Table
+from transduce.training.loss import from_teacher
 
 PAIRS = bundled_pairs(60)
 
@@ -93,6 +96,41 @@ def test_a_student_learns_from_its_teacher(tmp_path: Path, model_folder: Path, t
 def test_pairs_in_one_file_are_refused(tmp_path: Path, model_folder: Path) -> None:
     with pytest.raises(SettingsError, match=r"--source a.tsv: give source and target as files of their own"):
         distill(model_folder, tmp_path / "x", source="a.tsv")
+
+
+def test_a_student_learns_the_teachers_probabilities_too(
+    model_folder: Path, tmp_path: Path, texts: tuple[str, str]
+) -> None:
+    """With the teacher's own vocabulary; another is refused."""
+    given = {"training": {"steps": 4, "validate_every": 4, "device": "cpu"}, "model": {"layers": 1}}
+    distill(
+        model_folder, tmp_path / "student", source=texts[0], target=texts[1], beam=1, word_level=0.5,
+        settings=given,
+    )  # fmt: skip
+    teacher, student = (load(folder) for folder in (model_folder, tmp_path / "student"))
+    assert student.tokenizers.source.to_bytes() == teacher.tokenizers.source.to_bytes()
+    assert student.settings.training.teacher_share == 0.5
+    assert len(list(student.model.decoder)) == 1  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="needs its vocabulary and text settings"):
+        transduce.train(
+            tmp_path / "other", bundled_pairs(60), preset="tiny", text={"vocabulary": 90},
+            training={"teacher": str(model_folder), "steps": 1},
+        )  # fmt: skip
+
+
+def test_the_loss_is_a_mixture_of_the_text_and_the_teacher() -> None:
+    """Its gradient is that of both, and a student that thinks as the teacher does has nothing to learn from it."""
+    torch.manual_seed(0)
+    logits, known = torch.randn(2, 3, 7, requires_grad=True), torch.randn(2, 3, 7)
+    target = torch.tensor([[4, 5, 3], [6, 3, 0]])  # the last is padding
+    from_teacher(logits, known, target).backward()
+    wanted = (logits.softmax(-1) - known.softmax(-1)).detach()
+    wanted[1, 2] = 0
+    torch.testing.assert_close(logits.grad, wanted)
+    same = known.clone().requires_grad_()
+    from_teacher(same, known, target).backward()
+    assert same.grad is not None
+    assert same.grad.abs().max() < 1e-6
 
 
 # ---- two models on one page

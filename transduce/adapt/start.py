@@ -15,7 +15,7 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_weights, restore, shapes
 from transduce.report import Report
 from transduce.settings.entries import Entry, convert, entries
-from transduce.settings.sections import Overrides, Settings
+from transduce.settings.sections import Overrides, Settings, TextSettings
 from transduce.settings.task import Task, task_of
 from transduce.text.languages import languages_of, needs_languages
 from transduce.text.tokenizers import Tokenizers
@@ -69,18 +69,29 @@ def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides
 
 
 def tokenizers_of_start(settings: Settings) -> Tokenizers | None:
-    """Those of the model that a run begins with; None where it begins with nothing."""
-    if settings.training.start is None or settings.training.new_vocabulary:
+    """Those of the model that a run begins with, or of its teacher; None where it has neither."""
+    folder = settings.training.start or settings.training.teacher
+    if folder is None or settings.training.new_vocabulary:
         return None
-    _, tokenizers = load_text(Path(settings.training.start))
+    before, tokenizers = load_text(Path(folder))
+    if settings.training.teacher and not _read_alike(before.text, settings.text):
+        raise SettingsError(
+            f"training.teacher={folder} needs its vocabulary and text settings: transduce distill --word-level has them"
+        )
     if needs_languages(settings.text):
         known = sorted(languages_of(tokenizers.source))
         if known:
             raise SettingsError(
-                f"{settings.training.start} knows {len(known)} languages ({', '.join(known[:4])}, ...): say which ones "
+                f"{folder} knows {len(known)} languages ({', '.join(known[:4])}, ...): say which ones "
                 f"the text has, with --text.source_language and --text.target_language"
             )
     return Tokenizers.from_files(tokenizers.files(), settings.text)
+
+
+def _read_alike(one: TextSettings, two: TextSettings) -> bool:
+    """Whether two models get the same tokens for the same text."""
+    free = {name.removeprefix("text."): None for name in FREE if name.startswith("text.")}
+    return {**asdict(one), **free} == {**asdict(two), **free}
 
 
 def put_weights(model: Seq2Seq, settings: Settings, tokenizers: Tokenizers, report: Report) -> None:

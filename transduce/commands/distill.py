@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def distill(
     valid_source: str | None = None,
     valid_target: str | None = None,
     beam: int | None = None,
+    word_level: float | None = None,
     output: Path | None = None,
     minutes: float | None = None,
     device: str | None = None,
@@ -37,6 +39,8 @@ def distill(
     """Train a fast student on the translations of a teacher (sequence-level distillation, Kim and Rush, 2016).
 
     Example: transduce distill runs/big runs/fast --source train.de --target train.en --minutes 15
+
+    Word by word too: transduce distill runs/big runs/fast --source train.de --target train.en --word-level 0.5
 
     The student has the teacher's width and encoder, and a decoder of one layer, which is where translating spends its
     time; any setting is stronger, such as --model.layers 6. The teacher's translations are a file that is kept, so an
@@ -58,6 +62,9 @@ def distill(
         Its translation.
     beam
         Of the teacher; its own setting if not given.
+    word_level
+        Above 0 to 1: this share of the loss is the teacher's probability of every token (word-level distillation).
+        The student then has the teacher's vocabulary, and every update waits for the teacher.
     output
         File of the teacher's translations; RUN.teacher if not given.
     minutes
@@ -87,7 +94,7 @@ def distill(
         valid_target=valid[1],
         device=device,
         minutes=minutes,
-        settings=settings if RunFolder(run).has_started else _shape_of_student(teacher, settings),
+        settings=settings if RunFolder(run).has_started else _shape_of_student(teacher, settings, word_level),
         report=report,
     )
     if valid_source is None or valid_target is None:
@@ -95,7 +102,7 @@ def distill(
     return _compared([teacher, run], valid_source, valid_target, device or "auto", report)
 
 
-def _shape_of_student(teacher: Path, given: Overrides | None) -> Overrides:
+def _shape_of_student(teacher: Path, given: Overrides | None, word_level: float | None) -> Overrides:
     """The teacher's width and encoder with one layer of decoder, and text read as the teacher reads it, where nobody
     says otherwise."""
     from transduce.files.run_folder import CONFIG
@@ -106,6 +113,11 @@ def _shape_of_student(teacher: Path, given: Overrides | None) -> Overrides:
     shape = {"layers": m.layers, "decoder_layers": 1, "d_model": m.d_model, "d_ff": m.d_ff, "heads": m.heads}
     sections = {section: dict(keys) for section, keys in (given or {}).items()}
     reads = {name: getattr(t, name) for name in ("case", "lowercase", "protect", "protect_pattern")}
+    if word_level is not None:  # then both must have the same tokens, and read no longer sentences
+        reads = asdict(t)
+        shape |= {"tie_source": m.tie_source, "max_positions": m.max_positions}
+        sections["data"] = {"max_tokens": min(whole.data.max_tokens, m.max_positions - 1), **sections.get("data", {})}
+        sections["training"] = {"teacher": str(teacher), "teacher_share": word_level, **sections.get("training", {})}
     return {
         **sections,
         "model": {**shape, **sections.get("model", {})},

@@ -202,6 +202,10 @@ class TrainingSettings:
         None, "time of the whole run, preparing and validating included; it sets optimizer.schedule=wsd", above=0
     )
     start: str | None = setting(None, "model folder that the run begins with: its shape, vocabulary and weights")
+    teacher: str | None = setting(
+        None, "model folder with the same vocabulary, whose probabilities of each token are learned too (distill)"
+    )
+    teacher_share: float = setting(0.5, "of the loss, that they make up", above=0, most=1)
     new_vocabulary: bool = setting(False, "begin with the model's weights, but a vocabulary of the new text")
     freeze: str | None = setting(None, "parts that do not learn, with commas: encoder, decoder.0-2, source, projection")
     unfreeze_every: int | None = setting(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from transduce.data.batches import Batch
 from transduce.fast.flat import FlatWeights
 from transduce.models.seq2seq import Seq2Seq
-from transduce.training.loss import cross_entropy
+from transduce.training.loss import cross_entropy, from_teacher
 
 
 class Gradients(Protocol):
@@ -22,11 +22,20 @@ class Gradients(Protocol):
         """After an update: back to nothing."""
 
 
+class Teacher(NamedTuple):
+    """A model whose probabilities are learned, and the share of the loss that they make up."""
+
+    model: Seq2Seq
+    share: float
+
+
 class PlainGradients:
     """PyTorch, a batch of any shape."""
 
-    def __init__(self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights) -> None:
-        self.model = model
+    def __init__(
+        self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights, teacher: Teacher | None = None
+    ) -> None:
+        self.model, self.teacher = model, teacher
         self.label_smoothing = label_smoothing
         self.flat = flat
         flat.weights.grad = torch.zeros_like(flat.weights)
@@ -41,5 +50,10 @@ class PlainGradients:
     def add(self, batch: Batch, share: float) -> Tensor:
         logits = self.model(batch.source, batch.target_in)
         total = cross_entropy(logits, batch.target_out, self.label_smoothing).total
+        if self.teacher is not None:
+            with torch.no_grad():
+                known = self.teacher.model(batch.source, batch.target_in)
+            taught = from_teacher(logits, known, batch.target_out)
+            total = (1 - self.teacher.share) * total + self.teacher.share * taught
         (total * share).backward()
         return total.detach()

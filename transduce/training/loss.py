@@ -1,4 +1,5 @@
-"""Label-smoothed cross-entropy. A loss gives its sum and its count; only the updater divides."""
+"""Label-smoothed cross-entropy, and what a teacher adds to it. A loss gives its sum and its count; only the updater
+divides."""
 
 from __future__ import annotations
 
@@ -27,3 +28,10 @@ def cross_entropy(logits: Tensor, target_out: Tensor, label_smoothing: float = 0
         label_smoothing=label_smoothing,
     )
     return Loss(total, (target_out != PAD).sum())
+
+
+def from_teacher(logits: Tensor, teacher: Tensor, target_out: Tensor) -> Tensor:
+    """-Σ q(k) log p(k) where q is what a teacher thinks of each token, summed over target tokens (word-level
+    distillation, Kim and Rush, 2016)."""
+    q, log_p = teacher.float().softmax(-1), logits.float().log_softmax(-1)
+    return -(q * log_p).sum(-1).masked_fill(target_out == PAD, 0.0).sum()

@@ -27,6 +27,8 @@ FIXED = (
     "label_smoothing",
     "ema",
     "start",
+    "teacher",
+    "teacher_share",
     "vectors_rest",
     "freeze",
     "unfreeze_every",

@@ -18,14 +18,15 @@ from transduce.fast.flat import FlatWeights
 from transduce.fast.modules import make_fast
 from transduce.fast.recorded import RecordedGradients, can_record
 from transduce.fast.working_copy import working_copy
+from transduce.models.load import load
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import SILENT, Report
-from transduce.settings.sections import Settings
+from transduce.settings.sections import Settings, TrainingSettings
 from transduce.training import optimizers
 from transduce.training.average import MovingAverage
 from transduce.training.distributed import ALONE, Processes
 from transduce.training.faults import is_bad
-from transduce.training.gradients import Gradients, PlainGradients
+from transduce.training.gradients import Gradients, PlainGradients, Teacher
 from transduce.training.memory import BatchGradients
 from transduce.training.overlap import GradientSum
 from transduce.training.schedule import learning_rate
@@ -74,8 +75,8 @@ class Updater:
     def _make_gradients(self, packed: bool) -> Gradients:
         """As fast as this machine and these settings allow."""
         t, b = self.settings.training, self.settings.batch
-        if not (t.fast and packed and can_record(self.device)):
-            return PlainGradients(self.model, t.label_smoothing, self.flat)
+        if t.teacher is not None or not (t.fast and packed and can_record(self.device)):
+            return PlainGradients(self.model, t.label_smoothing, self.flat, _teacher(t, self.device))
         working = working_copy(self.model, self.flat)
         make_fast(working.model)
         return RecordedGradients(working, self.flat, t.label_smoothing, accumulate=b.accumulate * b.split)
@@ -128,6 +129,10 @@ class Updater:
     def final_weights(self) -> AbstractContextManager[None]:
         """Within, the model holds the weights that are meant to be used: their moving average, if there is one."""
         return self.average.in_place() if self.average else optimizers.final_weights(self.optimizer)
+
+
+def _teacher(t: TrainingSettings, device: str) -> Teacher | None:
+    return None if t.teacher is None else Teacher(load(t.teacher, device).model, t.teacher_share)
 
 
 def _activation_dtype(precision: str, device: str) -> torch.dtype | None:
