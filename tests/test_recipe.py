@@ -291,6 +291,17 @@ def test_divergence_is_a_loss_that_stays_up() -> None:
         assert not divergence.has_diverged(state)
     divergence.note_loss(state, 6.7)
     assert divergence.has_diverged(state)
+
+
+def test_the_noise_of_a_loss_that_is_nearly_nothing_is_no_divergence() -> None:
+    """Labels that are learned by heart have a loss of 0.2, and 0.3 in the next line."""
+    state = RunState()
+    for loss in (5.0, 0.2, 0.31, 0.33, 0.4, 0.29):
+        divergence.note_loss(state, loss)
+        assert not divergence.has_diverged(state)
+    for loss in (0.9, 1.5):
+        divergence.note_loss(state, loss)
+    assert divergence.has_diverged(state)
     bad = Validation(6.4, 0.0)
     assert divergence.learns_nothing(RunState(step=1000, lowest_loss=6.5), bad, 6.4, 100)
     assert not divergence.learns_nothing(RunState(step=100, lowest_loss=6.5), bad, 6.4, 100)

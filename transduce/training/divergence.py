@@ -13,6 +13,7 @@ from transduce.training.state import RunState
 from transduce.training.validation import GUESS, Validation
 
 WORSE = 1.3  # times the lowest loss
+AT_LEAST = 0.5  # nats above it: where little is left of a loss, as with labels learned by heart, a third of it is noise
 LINES = 2  # so many in a row
 CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
@@ -23,7 +24,7 @@ PATIENCE = 300  # steps, in which every run may be a beginner
 def note_loss(state: RunState, loss: float) -> None:
     """A line of metrics.jsonl more."""
     lowest = loss if state.lowest_loss is None else min(loss, state.lowest_loss)
-    state.worse_lines = state.worse_lines + 1 if loss > WORSE * lowest else 0
+    state.worse_lines = state.worse_lines + 1 if loss > max(WORSE * lowest, lowest + AT_LEAST) else 0
     state.lowest_loss = lowest
 
 
