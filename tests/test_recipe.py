@@ -291,6 +291,13 @@ def test_divergence_is_a_loss_that_stays_up() -> None:
         assert not divergence.has_diverged(state)
     divergence.note_loss(state, 6.7)
     assert divergence.has_diverged(state)
+    bad = Validation(6.4, 0.0)
+    assert divergence.learns_nothing(RunState(step=1000, lowest_loss=6.5), bad, 6.4, 100)
+    assert not divergence.learns_nothing(RunState(step=100, lowest_loss=6.5), bad, 6.4, 100)
+    assert not divergence.learns_nothing(RunState(step=1000, lowest_loss=1.5), bad, 6.4, 100)  # by heart
+    state.calm = divergence.CALMER**divergence.MOST
+    with pytest.raises(UserError, match="the run diverges at step 0, with 4% of its learning rate too"):
+        divergence.calmer(state, 0)
 
 
 def test_the_noise_of_a_loss_that_is_nearly_nothing_is_no_divergence() -> None:
@@ -302,13 +309,6 @@ def test_the_noise_of_a_loss_that_is_nearly_nothing_is_no_divergence() -> None:
     for loss in (0.9, 1.5):
         divergence.note_loss(state, loss)
     assert divergence.has_diverged(state)
-    bad = Validation(6.4, 0.0)
-    assert divergence.learns_nothing(RunState(step=1000, lowest_loss=6.5), bad, 6.4, 100)
-    assert not divergence.learns_nothing(RunState(step=100, lowest_loss=6.5), bad, 6.4, 100)
-    assert not divergence.learns_nothing(RunState(step=1000, lowest_loss=1.5), bad, 6.4, 100)  # by heart
-    state.calm = divergence.CALMER**divergence.MOST
-    with pytest.raises(UserError, match="the run diverges at step 0, with 4% of its learning rate too"):
-        divergence.calmer(state, 0)
 
 
 @pytest.mark.parametrize("steps_before", [0, 200])
