@@ -22,9 +22,8 @@ from random import Random
 from typing import Any
 
 import torch
-from test_convert import marian_folder
+from foreign import many_folder, marian_folder
 from test_ctranslate2 import theirs
-from test_languages import many_folder
 
 import transduce
 from transduce.commands.convert import convert

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Notes, bundled_pairs
+from foreign import bart_folder
 
 import transduce
 from transduce.commands.convert import convert
@@ -21,29 +22,6 @@ transformers = pytest.importorskip("transformers", reason="Hugging Face's models
 tokenizers = pytest.importorskip("tokenizers", reason="BART's text is cut by tokenizers")
 PAIRS = bundled_pairs(300)
 ODD = ["Zwölf Boxkämpfer", "naïve 文字 😀", "a  b\tc", "it's 12,5 % <b>", "ﬁ ﬀ ²"]
-
-
-def bart_folder(folder: Path, activation: str = "gelu") -> Path:
-    """With random weights, in the layout of facebook/bart-base."""
-    folder.mkdir()
-    made = tokenizers.ByteLevelBPETokenizer()
-    lines = [text for pair in PAIRS for text in pair]
-    made.train_from_iterator(
-        lines, vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False
-    )
-    made.save_model(str(folder))
-    config = transformers.BartConfig(
-        vocab_size=420, d_model=24, encoder_layers=2, decoder_layers=1, encoder_attention_heads=3,
-        decoder_attention_heads=3, encoder_ffn_dim=40, decoder_ffn_dim=40, max_position_embeddings=128,
-        activation_function=activation, forced_bos_token_id=0,
-    )  # fmt: skip
-    torch.manual_seed(5)
-    model = transformers.BartForConditionalGeneration(config).eval()
-    for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.2)
-    model.final_logits_bias.normal_()
-    model.save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.parametrize("activation", ["gelu", "relu", "swish"])

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 import pytest
-import sentencepiece
 import torch
 from conftest import Notes, bundled_pairs, quick_settings
+from foreign import marian_folder
 
 import transduce
 from transduce.commands.convert import convert
@@ -33,69 +33,6 @@ from transduce.training.updater import Updater
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(400)
-
-
-def sentence_pieces(lines: list[str], size: int) -> bytes:
-    """As OPUS-MT's are trained: unigram, with its own special pieces at the front."""
-    writer = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=writer, vocab_size=size, model_type="unigram", minloglevel=2
-    )
-    return writer.getvalue()
-
-
-def marian_folder(folder: Path, shared: bool = True, activation: str = "swish", tied: bool = True) -> Path:
-    """A MarianMTModel with random weights, in the layout of OPUS-MT: end 0, unknown 1, pieces, languages, pad last."""
-    folder.mkdir()
-    sides = [[pair[i] for pair in PAIRS] for i in (0, 1)]
-    vocabularies = []
-    for name, lines, size in zip(("source", "target"), sides, (150, 120), strict=True):
-        model = sentence_pieces(lines, size)
-        (folder / f"{name}.spm").write_bytes(model)
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        vocabularies.append([processor.id_to_piece(i) for i in range(3, size)])
-    source, target = vocabularies
-    listed = [sorted({*source, *target}), sorted({*source, *target})] if shared else [source, target]
-    numbered = [["</s>", "<unk>", *pieces, ">>eng<<", "<pad>"] for pieces in listed]
-    if not shared:  # ids of special tokens are the same in both
-        numbered = [["</s>", "<unk>", "<pad>", *pieces] for pieces in listed]
-    for name, tokens in zip(("vocab.json", "target_vocab.json"), numbered, strict=True):
-        if shared and name != "vocab.json":
-            continue
-        (folder / name).write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    pad = numbered[1].index("<pad>")
-    torch.manual_seed(3)
-    config = transformers.MarianConfig(
-        vocab_size=len(numbered[0]),
-        decoder_vocab_size=len(numbered[1]),
-        d_model=24,
-        encoder_layers=2,
-        decoder_layers=1,
-        encoder_attention_heads=3,
-        decoder_attention_heads=3,
-        encoder_ffn_dim=40,
-        decoder_ffn_dim=40,
-        max_position_embeddings=128,
-        activation_function=activation,
-        scale_embedding=True,
-        share_encoder_decoder_embeddings=shared,
-        tie_word_embeddings=tied,
-        pad_token_id=pad,
-        eos_token_id=0,
-        decoder_start_token_id=pad,
-        forced_eos_token_id=0,
-    )
-    model = transformers.MarianMTModel(config).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(3.0)  # so that outputs are not all alike
-        model.final_logits_bias.normal_()
-        model.final_logits_bias[0, 0] += 4.0  # some end before the limit
-    model.generation_config.bad_words_ids = [[pad], [1]]
-    model.generation_config.num_beams, model.generation_config.early_stopping = 4, True
-    model.save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"separate_vocabs": not shared}))
-    return folder
 
 
 def their_ids(folder: Path, shared: bool) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import sentencepiece
 import torch
 from conftest import Notes, bundled_pairs
+from foreign import CODES, many_folder, many_model
 
 import transduce
 from transduce.cli import main
@@ -24,45 +24,6 @@ from transduce.text.special import BEGIN, END
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(300)
-CODES = {"m2m_100": ["__de__", "__en__", "__zh__"], "nllb": ["deu_Latn", "eng_Latn"], "mbart": ["de_DE", "en_XX"]}
-SIZES = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 3} | {
-    "decoder_attention_heads": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "max_position_embeddings": 128
-}  # fmt: skip
-
-
-def many_folder(folder: Path, kind: str, activation: str = "relu", languages: int = 0) -> Path:
-    """With random weights, in the layout of the real ones: fairseq's special tokens, pieces, languages, spare rows."""
-    folder.mkdir()
-    writer = io.BytesIO()
-    lines = iter([text for pair in PAIRS for text in pair])
-    model_type = "unigram" if kind == "mbart" else "bpe"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines, model_writer=writer, vocab_size=200, model_type=model_type, minloglevel=2
-    )
-    (folder / "sentencepiece.bpe.model").write_bytes(writer.getvalue())
-    processor = sentencepiece.SentencePieceProcessor(model_proto=writer.getvalue())
-    tokens = ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in range(3, 200))]
-    if kind == "m2m_100":
-        (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": CODES[kind]}))
-    torch.manual_seed(7)
-    size = len(tokens) + (languages or len(CODES[kind])) + 3
-    common = SIZES | {"vocab_size": size, "activation_function": activation, "scale_embedding": True}
-    common |= {"decoder_start_token_id": 2, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
-    if kind == "mbart":
-        model = transformers.MBartForConditionalGeneration(transformers.MBartConfig(**common))
-        model.final_logits_bias.normal_()
-    else:
-        model = transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**common))
-    for weight in model.parameters():  # norms and biases that are not ones and zeros
-        torch.nn.init.normal_(weight, std=0.2)
-    model.eval().save_pretrained(folder)
-    return folder
-
-
-def theirs(folder: Path, kind: str) -> torch.nn.Module:
-    name = "MBart" if kind == "mbart" else "M2M100"
-    return getattr(transformers, f"{name}ForConditionalGeneration").from_pretrained(folder).eval()
 
 
 @pytest.mark.parametrize("kind", CODES)
@@ -73,7 +34,7 @@ def test_many_languages_come_in(tmp_path: Path, kind: str, activation: str) -> N
     convert(folder, tmp_path / "ours")
     codes = [code.strip("_") for code in CODES[kind]]
     model = transduce.load(tmp_path / "ours", "cpu", languages=(codes[0], codes[1]))
-    other = theirs(folder, kind)
+    other = many_model(folder, kind)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
     marks = {code: processor.get_piece_size() + 1 + i for i, code in enumerate(codes)}
     names = {**{processor.id_to_piece(i): i + 1 for i in range(3, 200)}, "</s>": 2, "<unk>": 3, "<pad>": 1}
@@ -120,7 +81,7 @@ def test_the_older_mbart_comes_in(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="knows 24 languages"):
         transduce.load(tmp_path / "ours", "cpu")
     model = transduce.load(tmp_path / "ours", "cpu", languages=("en_XX", None), beam=4, extra=8, stop="usual")
-    other = theirs(folder, "mbart")
+    other = many_model(folder, "mbart")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
     names = {processor.id_to_piece(i): i + 1 for i in range(3, 200)}
     english, romanian = (201 + OF_MBART.index(code) for code in ("en_XX", "ro_RO"))
@@ -141,7 +102,7 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
     """As large models lie on the hub; what the index says must be so, and it can name no file elsewhere."""
     folder = many_folder(tmp_path / "whole", "m2m_100")
     convert(folder, tmp_path / "one")
-    theirs(folder, "m2m_100").save_pretrained(folder, max_shard_size="20KB")
+    many_model(folder, "m2m_100").save_pretrained(folder, max_shard_size="20KB")
     (folder / "model.safetensors").unlink(missing_ok=True)
     index = folder / "model.safetensors.index.json"
     files = set(json.loads(index.read_text())["weight_map"].values())

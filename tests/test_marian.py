@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from test_convert import PAIRS, marian_folder
+from foreign import PAIRS, marian_folder
 
 import transduce
 from transduce.commands.convert import convert

@@ -1,0 +1,151 @@
+"""Models of other systems with random weights, in three sizes: do they compute and write the same here?
+
+    python benchmarks/imports.py [--lines 200] [--kinds marian m2m_100 nllb mbart bart]
+
+Builds folders of Hugging Face's (the builders of the tests, tests/foreign.py), converts them, and compares logits, and
+the tokens that both write, greedy and with a beam of 4, line by line with `generate`. One rule differs on purpose:
+where a beam has hypotheses that ended and others that ran into the limit of length, `generate` takes the one with the
+best score, and here what ended goes before; such lines are counted by themselves. Writes JSON to benchmarks/results and
+prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from common import write
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import foreign
+import transformers
+from conftest import bundled_pairs
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.data.layout import lay_out
+from transduce.model import Model
+from transduce.text.special import BEGIN, END
+
+HERE = Path(__file__).parent
+SIZES = {
+    "24": foreign.sizes(24, 2, 1, 3, 40),
+    "64": foreign.sizes(64, 3, 3, 4, 128),
+    "128": foreign.sizes(128, 4, 2, 8, 256),
+}
+ACTIVATIONS = ("swish", "relu", "gelu")
+COMPARED = 20  # sentences whose logits are compared
+
+
+class Case(NamedTuple):
+    """A folder of theirs, and what is to be said to `generate`."""
+
+    name: str
+    folder: Path
+    model: Any
+    languages: tuple[str | None, str | None]
+    never: list[int]  # ids that are not written
+    first: int | None  # the id that a translation is forced to begin with
+
+
+def cases(kinds: list[str], place: Path) -> Iterator[Case]:
+    for size, given in SIZES.items():
+        for activation in ACTIVATIONS:
+            for kind in kinds:
+                folder = place / f"{kind}-{size}-{activation}"
+                if kind == "marian":
+                    for shared in (True, False):
+                        own = folder.with_name(f"{folder.name}-{'shared' if shared else 'separate'}")
+                        foreign.marian_folder(own, shared, activation, sizes=given)
+                        theirs = transformers.MarianMTModel.from_pretrained(own).eval()
+                        yield Case(own.name, own, theirs, (None, None), [theirs.config.pad_token_id, 1], None)
+                elif kind == "bart":
+                    foreign.bart_folder(folder, activation, sizes=given)
+                    theirs = transformers.BartForConditionalGeneration.from_pretrained(folder).eval()
+                    yield Case(folder.name, folder, theirs, (None, None), [1, 3], 0)
+                else:
+                    foreign.many_folder(folder, kind, activation, sizes=given)
+                    codes = [code.strip("_") for code in foreign.CODES[kind]]
+                    languages = (codes[0], codes[1])
+                    yield Case(folder.name, folder, foreign.many_model(folder, kind), languages, [0, 1, 3], 202)
+
+
+def numbers(case: Case, model: Model) -> tuple[dict[int, int], dict[int, int]]:
+    """Our ids of source and target, and theirs."""
+    sides = (model.tokenizers.source, model.tokenizers.target)
+    names = foreign.names_of(case.folder)
+    found = []
+    for side, known in zip(sides, names, strict=True):
+        pieces = enumerate(foreign.raw_pieces(side))
+        found.append({i: known[piece] for i, piece in pieces if piece in known} | {END: case.model.config.eos_token_id})
+    return found[0], found[1]
+
+
+def compare(case: Case, lines: list[tuple[str, str]], place: Path) -> dict[str, Any]:
+    ours = place / f"{case.name}-ours"
+    convert(case.folder, ours)
+    model = transduce.load(ours, "cpu", languages=case.languages, extra=8, stop="usual")
+    source, target = numbers(case, model)
+    worst, equal, cut = 0.0, {1: 0, 4: 0}, 0
+    start = case.model.config.decoder_start_token_id
+    pieces = enumerate(model.tokenizers.target.pieces(range(model.tokenizers.target.size)))
+    names = {target[i]: piece for i, piece in pieces if i in target}
+    for number, (line, other) in enumerate(lines):
+        ids, written = model.tokenizers.source.encode([line])[0], model.tokenizers.target.encode([other])[0]
+        there = torch.tensor([[source[i] for i in ids] + [case.model.config.eos_token_id]])
+        if number < COMPARED:
+            with torch.no_grad():
+                logits = model.model(lay_out([[[*ids, END]]]), lay_out([[[BEGIN, *written]]]))[0]
+                decoder = torch.tensor([[start, *(target[i] for i in written)]])
+                wanted = case.model(input_ids=there, decoder_input_ids=decoder).logits[0]
+            here = sorted(target)
+            worst = max(worst, float((logits[:, here] - wanted[:, [target[i] for i in here]]).abs().max()))
+        for beam in equal:
+            answer = model.with_search(beam=beam).translate(line)
+            given = {} if case.first is None else {"forced_bos_token_id": case.first}
+            out = case.model.generate(
+                there, num_beams=beam, do_sample=False, early_stopping=beam > 1, max_length=None,
+                max_new_tokens=model.lengths.limit(len(ids)) + len(given), forced_eos_token_id=None,
+                bad_words_ids=[[i] for i in case.never], **given,
+            )[0].tolist()[1 + len(given) :]  # fmt: skip
+            names = {
+                target[i]: piece
+                for i, piece in enumerate(model.tokenizers.target.pieces(range(model.tokenizers.target.size)))
+                if i in target
+            }
+            end = case.model.config.eos_token_id
+            expected = [names.get(i) for i in out if i not in (end, *case.never)]
+            equal[beam] += list(answer.candidates[0].tokens) == expected
+            cut += list(answer.candidates[0].tokens) != expected and end not in out and answer.status != "length"
+    return {"logits": worst, "greedy": equal[1], "beam 4": equal[4], "ended here only": cut, "lines": len(lines)}
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--lines", type=int, default=200)
+    words.add_argument("--kinds", nargs="+", default=["marian", *foreign.CODES, "bart"])
+    words.add_argument("--output", type=Path, default=HERE / "results")
+    given = words.parse_args()
+    transformers.utils.logging.set_verbosity_error()
+    lines = bundled_pairs(given.lines)
+    result: dict[str, Any] = {}
+    print("| model | largest difference of logits | equal, greedy | equal, beam 4 | ended here, cut there | of |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as place:
+        for case in cases(given.kinds, Path(place)):
+            found = compare(case, lines, Path(place))
+            result[case.name] = found
+            shown = f"{found['logits']:.1e} | {found['greedy']} | {found['beam 4']} | {found['ended here only']}"
+            print(f"| {case.name} | {shown} | {found['lines']} |", flush=True)
+    write(given.output, "imports", {"models": json.loads(json.dumps(result))})
+
+
+if __name__ == "__main__":
+    main()
