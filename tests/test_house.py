@@ -44,6 +44,7 @@ ONE_DOOR = {
     "ctranslate2": ["formats/ctranslate2_out.py"],
     "huggingface_hub": ["formats/hub.py"],
     "tokenizers": ["text/byte_level.py"],
+    "sacremoses": ["text/moses.py"],
     "onnx": ["formats/onnx_out.py"],
     "onnxruntime": ["formats/onnx_out.py", "formats/onnx_runner.py"],
     "transformers": ["formats/hugging_face_out.py"],

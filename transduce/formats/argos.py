@@ -1,5 +1,5 @@
 """Packages of Argos Translate and LibreTranslate (.argosmodel): a zip archive with a model of CTranslate2, one
-SentencePiece model, and metadata.json.
+SentencePiece model or a list of BPE merges, and metadata.json.
 
 An archive may come from anybody. Nothing is unpacked by the names it gives: the few files that are needed are looked
 up, their sizes are looked at first, and they are written under names of ours.
@@ -41,9 +41,8 @@ def read(path: Path) -> Converted:
     try:
         with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
             members = _members(archive, path)
-            if "sentencepiece.model" not in members and "bpe.model" in members:
-                raise ModelError(f"{path} cuts text by a BPE of words (bpe.model); only SentencePiece can be converted")
-            missing = [name for name in ("model/model.bin", "sentencepiece.model") if name not in members]
+            pieces = "bpe.model" if "bpe.model" in members else "sentencepiece.model"
+            missing = [name for name in ("model/model.bin", pieces) if name not in members]
             if missing:
                 raise ModelError(f"{path} is no package of Argos Translate: {', '.join(missing)} is not there")
             for name, member in members.items():

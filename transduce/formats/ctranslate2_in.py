@@ -27,12 +27,14 @@ from transduce.nn.positions import TABLES, fairseq_table
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
 from transduce.text.languages import mark_of
+from transduce.text.moses import MosesTokenizer
 from transduce.text.special import BEGIN
 from transduce.text.tokenizers import file_names
 
 MODEL, CONFIG = "model.bin", "config.json"
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by their numbers there
 PADS = ("<pad>", "<blank>")  # what padding is called, where there is a token for it
+BPE = "bpe.model"  # merges of words, as subword-nmt writes them
 ONE_MODEL = ("sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model")
 LANGUAGE = re.compile(r"__(\w{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")  # marks of M2M100, NLLB, mBART
 STACKS = {"encoder": "source", "decoder": "target"}  # and the embedding of each
@@ -77,25 +79,18 @@ def read(folder: Path) -> Converted:
     sizes = [held.rows(name) for name in _embeddings(held)]
     source, target = (Vocabulary.of(n, size, _special(n, facts)) for n, size in zip(names, sizes, strict=True))
     shared = source.tokens == target.tokens
-    models = _sentence_pieces(folder)
     m = _model_settings(held, folder)
     m["eps"] = facts.epsilon
     m["tie_source"] = shared and held.are_equal(*_embeddings(held))
     m["tie_output"] = held.are_equal("decoder/embeddings/weight", "decoder/projection/weight")
     m["source_end"] = facts.adds_end or facts.begin != "<s>"  # OpenNMT begins with <s> and reads no end; Marian does
-    joint = shared and len(models) == 1
-    text: dict[str, Any] = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint}
-    text |= {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})
+    text, files = _text(folder, source, target)
     data = {"max_tokens": min(DataSettings.max_tokens, m["max_positions"])}
     try:
         settings = compose({"model": m, "text": text, "data": data, "search": SEARCH})
     except SettingsError as error:
         raise ModelError(f"{folder}: what {MODEL} says of itself cannot be: {error}") from error
     weights = _weights(held, settings.model, source, target)
-    files = [
-        renumbered(model, v.tokens, controls=[t for t in v.tokens if t.startswith("<language ")])
-        for model, v in zip([models[0], models[-1]], (source, target), strict=True)
-    ]
     return Converted(settings, weights, dict(zip(file_names(settings.text), files, strict=False)))
 
 
@@ -279,6 +274,39 @@ def _special(names: dict[int, str], facts: Facts) -> Special:
         raise ModelError(f"its vocabulary lacks {facts.end} or {facts.begin}, which its translations end or begin with")
     pad = next((ids[name] for name in PADS if name in ids), None)
     return Special(pad, ids.get(facts.unknown), ids[facts.begin], ids[facts.end])
+
+
+def _text(folder: Path, source: Vocabulary, target: Vocabulary) -> tuple[dict[str, Any], list[bytes]]:
+    """Settings of the section `text`, and the files of both tokenizers."""
+    shared = source.tokens == target.tokens
+    sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
+    if (folder / BPE).exists() and not any((folder / name).exists() for name in (*ONE_MODEL, "source.spm")):
+        settings = {"tokenizer": "moses", "joint": False, "same_ids": shared, **sizes}
+        return settings, _moses(folder, source, target)
+    models = _sentence_pieces(folder)
+    joint = shared and len(models) == 1
+    settings = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint, **sizes}
+    if joint:
+        del settings["target_vocabulary"]
+    files = [
+        renumbered(model, v.tokens, controls=[t for t in v.tokens if t.startswith("<language ")])
+        for model, v in zip([models[0], models[-1]], (source, target), strict=True)
+    ]
+    return settings, files
+
+
+def _moses(folder: Path, source: Vocabulary, target: Vocabulary) -> list[bytes]:
+    """Words by Moses and BPE; which rules, the languages in an Argos package's metadata.json say."""
+    facts = read_json(folder / "metadata.json", SMALL) if (folder / "metadata.json").exists() else {}
+    codes = [facts.get("from_code"), facts.get("to_code")]
+    if not all(isinstance(code, str) for code in codes):
+        raise ModelError(f"{folder} has a {BPE}, and no metadata.json that names its languages: from_code and to_code")
+    try:
+        merges = read_file(folder / BPE, VOCABULARY).decode("utf-8")
+        both = zip(map(str, codes), (source, target), strict=True)
+        return [MosesTokenizer.of(code, v.tokens, merges).to_bytes() for code, v in both]
+    except ValueError as error:
+        raise ModelError(f"{folder / BPE} is no list of merges: {str(error)[:100]}") from error
 
 
 def _sentence_pieces(folder: Path) -> list[bytes]:

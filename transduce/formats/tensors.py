@@ -19,6 +19,7 @@ class Tensors:
 
     def __init__(self, held: Mapping[str, Tensor], origin: Path) -> None:
         self._left, self.origin = dict(held), origin
+        self._taken: set[int] = set()  # where tensors lie that were taken: CTranslate2 keeps equal ones once
         self._complaints: dict[str, list[str]] = {"missing": [], "of another shape": [], "unexpected": []}
 
     def __contains__(self, name: str) -> bool:
@@ -67,6 +68,9 @@ class Tensors:
         elif tuple(found.shape) != shape:
             self._complaints["of another shape"].append(f"{name} {tuple(found.shape)}, not {shape}")
         else:
+            place = found.data_ptr()
+            found = found.clone() if place in self._taken else found
+            self._taken.add(place)
             return found.float()
         return torch.zeros(()).expand(shape)  # which takes no memory, whatever a config says
 

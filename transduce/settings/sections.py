@@ -88,8 +88,9 @@ PROTECTED = ("urls", "emails", "tags", "placeholders", "numbers", "emoji")  # ki
 class TextSettings:
     """From characters to token ids."""
 
-    tokenizer: Literal["bpe", "unigram", "words", "characters", "bytes"] = setting(
-        "bpe", "how text is cut into tokens; bytes: as in BART, only in converted models"
+    tokenizer: Literal["bpe", "unigram", "words", "characters", "bytes", "moses"] = setting(
+        "bpe",
+        "how text is cut into tokens; bytes (as in BART) and moses (as in some of Argos): only in converted models",
     )
     target_tokenizer: Literal["same", "labels"] = setting(
         "same", "same: as text.tokenizer; labels: a whole line of the target is one token"

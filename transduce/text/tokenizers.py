@@ -19,6 +19,7 @@ from transduce.text import case
 from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.languages import Marked
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
+from transduce.text.moses import MosesTokenizer
 from transduce.text.protect import MARKS, Protection
 from transduce.text.special import UNKNOWN
 from transduce.text.subwords import SubwordTokenizer, VocabularyTooLarge
@@ -55,7 +56,7 @@ class Tokenizer(Protocol):
 
 
 Rewrite = Callable[[str], str]
-Kind = type[SubwordTokenizer] | type[ListTokenizer] | type[ByteLevelTokenizer]
+Kind = type[SubwordTokenizer] | type[ListTokenizer] | type[ByteLevelTokenizer] | type[MosesTokenizer]
 _KINDS: dict[str, Kind] = {
     "bpe": SubwordTokenizer,
     "unigram": SubwordTokenizer,
@@ -63,6 +64,7 @@ _KINDS: dict[str, Kind] = {
     "characters": CharacterTokenizer,
     "labels": LabelTokenizer,
     "bytes": ByteLevelTokenizer,
+    "moses": MosesTokenizer,
 }
 
 
