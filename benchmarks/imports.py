@@ -12,7 +12,6 @@ prints a table.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -144,7 +143,7 @@ def main() -> None:
             result[case.name] = found
             shown = f"{found['logits']:.1e} | {found['greedy']} | {found['beam 4']} | {found['ended here only']}"
             print(f"| {case.name} | {shown} | {found['lines']} |", flush=True)
-    write(given.output, "imports", {"models": json.loads(json.dumps(result))})
+    write(given.output, "imports", {"models": result})
 
 
 if __name__ == "__main__":

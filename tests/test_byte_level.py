@@ -79,6 +79,16 @@ def test_it_can_be_trained_further_and_not_anew(tmp_path: Path) -> None:
         convert(tmp_path / "ours", tmp_path / "out", to="ctranslate2")
 
 
+def test_what_needs_words_is_refused_and_a_damaged_file_too(tmp_path: Path) -> None:
+    convert(bart_folder(tmp_path / "bart"), tmp_path / "ours")
+    model = transduce.load(tmp_path / "ours", "cpu")
+    with pytest.raises(SettingsError, match="need to know where words begin"):
+        model.translate("das haus", keep="x")
+    for content in (b"{}", b"\xff", model.tokenizers.source.to_bytes().replace(b'"<pad>":0', b'"":0')):
+        with pytest.raises(ValueError):  # noqa: PT011  (whatever the library says)
+            ByteLevelTokenizer(content)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "complaint"),
     [

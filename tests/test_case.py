@@ -85,6 +85,22 @@ def test_words_without_case_are_read_as_they_stand_beside_each_other(typed: str,
     assert found.source == tokenizer.encode([read])[0]
 
 
+def test_text_in_small_letters_gets_capitals_and_nothing_else() -> None:
+    """Who types `in massen` means no `Maßen`; and a form that the vocabulary cannot spell is none."""
+    text = [*("Ich trinke Bier in Maßen", "Er trinkt Wasser in Maßen", "Er mag Quark", "A E I N R S T quer")] * 30
+    tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=60))
+    usual = usual_of(text, tokenizer)
+    found = sentences_of(["ich trinke bier in massen", "er mag xylo", "ICH TRINKE BIER IN MASSEN"], tokenizer, 100, False,
+                         usual=usual)  # fmt: skip
+    assert found[0].hidden.text.lower() == "ich trinke bier in massen"
+    assert found[1].source.count(1) <= tokenizer.encode(["er mag xylo"])[0].count(1)
+    assert found[2].hidden.text == "Ich trinke Bier in Maßen"
+    assert [one.asked for one in found[:2]] == [
+        "ich trinke bier in massen",
+        "er mag xylo",
+    ]  # where terms are looked for
+
+
 def test_a_long_line_in_capitals_is_read_in_good_time() -> None:
     text = ["Haben Sie das Bier?", "A E I N R S T"] * 50
     tokenizer = SubwordTokenizer.train(text, TextSettings(vocabulary=40))

@@ -80,6 +80,8 @@ def test_the_older_mbart_comes_in(tmp_path: Path) -> None:
     convert(folder, tmp_path / "ours")
     with pytest.raises(SettingsError, match="knows 24 languages"):
         transduce.load(tmp_path / "ours", "cpu")
+    with pytest.raises(SettingsError, match="writes one language only"):
+        transduce.load(tmp_path / "ours", "cpu", languages=("en_XX", "de_DE"))
     model = transduce.load(tmp_path / "ours", "cpu", languages=("en_XX", None), beam=4, extra=8, stop="usual")
     other = many_model(folder, "mbart")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
@@ -87,6 +89,13 @@ def test_the_older_mbart_comes_in(tmp_path: Path) -> None:
     english, romanian = (201 + OF_MBART.index(code) for code in ("en_XX", "ro_RO"))
     for line in [pair[1] for pair in PAIRS[:20]]:
         there = [*(i + 1 if i else 3 for i in processor.encode(line)), 2, english]
+        ids, target = model.tokenizers.source.encode([line])[0], model.tokenizers.target.encode(["das haus"])[0]
+        pieces = model.tokenizers.target.pieces(range(model.tokenizers.target.size))
+        same = {i: names[piece] for i, piece in enumerate(pieces) if piece in names} | {END: 2}
+        logits = model.model(lay_out([[[*ids, END]]]), lay_out([[[BEGIN, *target]]]))[0]
+        decoder = torch.tensor([[romanian, *(same[i] for i in target)]])
+        expected = other(input_ids=torch.tensor([there]), decoder_input_ids=decoder).logits[0]
+        torch.testing.assert_close(logits[:, list(same)], expected[:, list(same.values())], atol=1e-5, rtol=1e-5)
         found = model.translate(line, alignment=True)
         out = other.generate(
             torch.tensor([there]), num_beams=4, do_sample=False, early_stopping=True, max_length=None,

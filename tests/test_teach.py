@@ -111,6 +111,10 @@ def test_a_student_learns_the_teachers_probabilities_too(
     assert student.tokenizers.source.to_bytes() == teacher.tokenizers.source.to_bytes()
     assert student.settings.training.teacher_share == 0.5
     assert len(list(student.model.decoder)) == 1  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"--word-level 50 must be above 0 and at most 1"):
+        distill(model_folder, tmp_path / "x", source=texts[0], word_level=50)
+    with pytest.raises(SettingsError, match=r"was started with training.teacher_share=0.5, not 0.4"):
+        distill(model_folder, tmp_path / "student", source=texts[0], target=texts[1], word_level=0.4)
     with pytest.raises(SettingsError, match="needs its vocabulary and text settings"):
         transduce.train(
             tmp_path / "other", bundled_pairs(60), preset="tiny", text={"vocabulary": 90},

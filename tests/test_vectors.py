@@ -440,9 +440,10 @@ def test_subwords_are_learned_from_the_text_and_stay_with_the_model(kind: str, t
         load(tmp_path / "run")
 
 
-def test_more_subwords_than_the_text_has_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"vectors\.pieces=5000 is larger"):
-        read_source(settings(tokens="bpe", pieces=5000), lambda: topics(100), tmp_path)
+def test_more_subwords_than_the_text_has_or_fewer_than_its_letters_are_refused(tmp_path: Path) -> None:
+    for pieces, complaint in ((5000, r"vectors\.pieces=5000 is larger"), (6, r"vectors\.pieces=6 is too small[^,]*$")):
+        with pytest.raises(SettingsError, match=complaint):
+            read_source(settings(tokens="bpe", pieces=pieces), lambda: topics(100), tmp_path)
 
 
 def test_spearman_shares_ranks_of_equal_numbers() -> None:

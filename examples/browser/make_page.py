@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import onnxruntime
+import sentencepiece
 
 from transduce.formats.pieces import CONTROL, UNUSED, kind_of, read_pieces
 
@@ -41,20 +43,31 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def page(folder: Path, runtime: Path = RUNTIME) -> str:
-    if not (runtime / WASM).exists():
-        raise SystemExit(f"there is no {runtime / WASM}; run in {HERE}: npm install")
     binary = {"encoder": folder / "encoder.onnx", "decoder": folder / "decoder.onnx"}
     binary |= {"glue": runtime / GLUE, "wasm": runtime / WASM}
+    for name, path in binary.items():
+        if not path.exists():
+            way = "npm install in examples/browser" if name in ("glue", "wasm") else "transduce convert --to onnx"
+            _refuse(f"there is no {path}; it comes from: {way}")
+    for side in ("source", "target"):
+        normalised = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model")).normalize("ﬁ…")
+        if normalised.strip("▁") != "ﬁ…":
+            _refuse(f"{folder / side}.model has rules of its own for letters, as converted models do; text.js has none")
     data: dict[str, Any] = {name: base64.b64encode(path.read_bytes()).decode() for name, path in binary.items()}
     data |= {side: vocabulary(folder / f"{side}.model") for side in ("source", "target")}
     data["facts"] = facts(folder)
-    held = json.dumps(data, ensure_ascii=True).replace("</", "<\\/")
+    held = json.dumps(data, ensure_ascii=True).replace("<", "\\u003c")  # nothing in it can end the script
     template = (HERE / "page.html").read_text(encoding="utf-8")
     return (
         template.replace("/* TEXT.JS */", (HERE / "text.js").read_text(encoding="utf-8"))
         .replace("/* SEARCH.JS */", (HERE / "search.js").read_text(encoding="utf-8"))
         .replace("{/* DATA */}", held)
     )  # last, so that nothing in it is replaced
+
+
+def _refuse(sentence: str) -> NoReturn:
+    print(f"make_page: {sentence}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def main() -> None:

@@ -76,6 +76,8 @@ def distill(
     from transduce.files.run_folder import RunFolder
     from transduce.model import Model
 
+    if word_level is not None and not 0 < word_level <= 1:
+        raise SettingsError(f"--word-level {word_level:g} must be above 0 and at most 1: a share of the loss")
     for flag, file in (("--source", source), ("--target", target), ("--valid-source", valid_source)):
         if file is not None and Path(file).suffix in BOTH_SIDES:
             raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
@@ -94,12 +96,22 @@ def distill(
         valid_target=valid[1],
         device=device,
         minutes=minutes,
-        settings=settings if RunFolder(run).has_started else _shape_of_student(teacher, settings, word_level),
+        settings=_going_on(settings, word_level)
+        if RunFolder(run).has_started
+        else _shape_of_student(teacher, settings, word_level),
         report=report,
     )
     if valid_source is None or valid_target is None:
         return None
     return _compared([teacher, run], valid_source, valid_target, device or "auto", report)
+
+
+def _going_on(given: Overrides | None, word_level: float | None) -> Overrides | None:
+    """What is said of a student that is there already; another share than it has is refused with the rest."""
+    if word_level is None:
+        return given
+    sections = {section: dict(keys) for section, keys in (given or {}).items()}
+    return {**sections, "training": {"teacher_share": word_level, **sections.get("training", {})}}
 
 
 def _shape_of_student(teacher: Path, given: Overrides | None, word_level: float | None) -> Overrides:

@@ -28,6 +28,7 @@ class Sentence(NamedTuple):
     text: str
     hidden: Hidden  # the same, normalised, as the tokenizer reads it
     source: list[int]  # its tokens
+    asked: str  # the same as somebody typed it, in which terms are looked for
     whole: bool = True  # nothing of it was left out
     long: bool = False  # it is a piece
     shouted: bool = False  # it is all capitals, and its tokens are those of the same in small letters
@@ -62,7 +63,7 @@ def _read(
     """Texts, with their lines and gaps, in tokens."""
     hidden = [protection.hide(normalise(text)) for _, _, text in parts]
     encoded = tokenizer.encode([each.text for each in hidden])
-    read = [Sentence(*part, each, ids) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
+    read = [Sentence(*part, each, ids, each.text) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
     has_capitals = UNKNOWN not in tokenizer.encode([CAPITALS])[0]
     for number, sentence in enumerate(read):
         if is_shouted(sentence.hidden.text):
@@ -76,23 +77,28 @@ def _calmed(sentence: Sentence, tokenizer: Tokenizer, usual: Usual | None) -> Se
     """A SENTENCE IN CAPITALS in the letters that the model has learned it in, if it takes fewer tokens so, unknown ones
     first of all."""
     words = sentence.hidden.text.split(" ")
-    calm = _known_case(words, tokenizer) if usual is None else _usual_case(words, tokenizer, usual)
+    if usual is None:
+        calm = _known_case(words, tokenizer)
+    else:
+        calm = _usual_case([[*_forms(word), word] for word in words], tokenizer, usual)
     ids = tokenizer.encode([calm])[0]
     if (ids.count(UNKNOWN), len(ids)) >= (sentence.source.count(UNKNOWN), len(sentence.source)):
         return sentence
-    return sentence._replace(hidden=sentence.hidden._replace(text=calm), source=ids, shouted=True)
+    return sentence._replace(hidden=sentence.hidden._replace(text=calm), source=ids, asked=calm, shouted=True)
 
 
 def _with_capitals(sentence: Sentence, tokenizer: Tokenizer, usual: Usual) -> Sentence:
     """a sentence in small letters, as many people type, with the capitals that the model has learned it with."""
-    text = _usual_case(sentence.hidden.text.split(" "), tokenizer, usual)
+    forms = [[word, word.capitalize()] for word in sentence.hidden.text.split(" ")]
+    text = _usual_case(forms, tokenizer, usual)
     return sentence._replace(hidden=sentence.hidden._replace(text=text), source=tokenizer.encode([text])[0])
 
 
-def _usual_case(words: list[str], tokenizer: Tokenizer, usual: Usual) -> str:
-    """The forms of all words that are least surprising one behind the other: in German `SIE` is `Sie` behind `haben`
-    and `sie` behind `dass`. Viterbi: the best way to each form of a word goes through the best to one before it."""
-    spelled = list(_spelled([list(dict.fromkeys([*_forms(word), word])) for word in words], tokenizer))
+def _usual_case(forms: list[list[str]], tokenizer: Tokenizer, usual: Usual) -> str:
+    """Of the forms of all words those that are least surprising one behind the other: in German `SIE` is `Sie` behind
+    `haben` and `sie` behind `dass`. What has more unknown tokens than another form of the same word is none. Viterbi:
+    the best way to each form of a word goes through the best to one before it."""
+    spelled = [_known_forms(*one) for one in _spelled([list(dict.fromkeys(some)) for some in forms], tokenizer)]
     lasts = [[END], *([ids[-1] for ids in tokens] for _, tokens in spelled)]
     pairs = [pair for last, (_, tokens) in zip(lasts, spelled, strict=False) for ids in tokens
              for pair in (*((one, ids[0]) for one in last), *pairwise(ids))]  # fmt: skip
@@ -105,6 +111,12 @@ def _usual_case(words: list[str], tokenizer: Tokenizer, usual: Usual) -> str:
             steps.append(Way(cost + sum(islice(surprise, len(ids) - 1)), form, ways[best]))
         ways = steps
     return " ".join(min(ways, key=lambda way: way.surprise).forms())
+
+
+def _known_forms(forms: list[str], tokens: list[list[int]]) -> tuple[list[str], list[list[int]]]:
+    fewest = min(ids.count(UNKNOWN) for ids in tokens)
+    kept = [i for i, ids in enumerate(tokens) if ids.count(UNKNOWN) == fewest]
+    return [forms[i] for i in kept], [tokens[i] for i in kept]
 
 
 class Way(NamedTuple):

@@ -21,7 +21,7 @@ from transduce.decoding.results import Candidate, TargetScore, Translation, grav
 from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.search import Roles
 from transduce.decoding.sentences import Sentence, sentences_of
-from transduce.decoding.trust import Answer, Trust, Verdict
+from transduce.decoding.trust import Answer, Trust, Usual, Verdict
 from transduce.decoding.wishes import Wishes
 from transduce.decoding.wording import Wording
 from transduce.errors import SettingsError
@@ -33,7 +33,7 @@ from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.protect import has_marks
-from transduce.text.tokenizers import Tokenizers
+from transduce.text.tokenizers import FOREIGN, Tokenizers
 from transduce.text.words import word_links
 
 SCORED = 4096  # pairs that are read ahead
@@ -135,6 +135,11 @@ class Translator:
             raise SettingsError("word alignments need one model with attention over its source")
         if wishes.alignment:
             aligner_of(self.settings)  # complains now
+        if (wishes.glossary or wishes.keep or wishes.forbidden) and self.tokenizers.settings.tokenizer in FOREIGN:
+            raise SettingsError(
+                f"a glossary, --keep and --forbid need to know where words begin, which a model that cuts text by "
+                f"text.tokenizer={self.tokenizers.settings.tokenizer} does not"
+            )
         if s.coverage_penalty and not self.model.looks_at_source:
             raise SettingsError("search.coverage_penalty needs a model with attention over its source")
 
@@ -144,8 +149,8 @@ class Translator:
         self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
     ) -> list[Translation]:
         split = self.search.split and not task_of(self.settings).labels
-        usual = None if self.trust is None else self.trust.usual
-        sentences = sentences_of(lines, self.tokenizers.source, self.lengths.longest, split, wording.protection, usual)
+        read = self.tokenizers.source
+        sentences = sentences_of(lines, read, self.lengths.longest, split, wording.protection, self._usual())
         filled = [sentence for sentence in sentences if sentence.source]
         requests = self._requests(filled, prefixes, wording)
         count = 0
@@ -165,6 +170,14 @@ class Translator:
         translated = map(_restored, filled, found_all)
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return _joined(lines, sentences, each)
+
+    def _usual(self) -> Usual | None:
+        """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or marks of
+        languages stand before them."""
+        text = self.tokenizers.settings
+        if self.trust is None or text.source_language is not None or text.tokenizer in FOREIGN:
+            return None
+        return self.trust.usual
 
     def _requests(self, sentences: Sequence[Sentence], prefixes: Sequence[str], wording: Wording) -> list[Request]:
         """A prefix is for the first sentence of its line."""
@@ -286,7 +299,7 @@ def _restored(sentence: Sentence, translation: Translation) -> Translation:
 
 
 def _with_wishes(request: Request, sentence: Sentence, begins_with: str, wording: Wording, positions: int) -> Request:
-    prefix, terms = wording.prefix(begins_with, sentence.hidden), wording.terms(sentence.hidden.text)
+    prefix, terms = wording.prefix(begins_with, sentence.hidden), wording.terms(sentence.asked)
     room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
     short = request.vocabulary
     if short is not None:  # what was asked for may be written too
@@ -300,7 +313,7 @@ def _status(sentence: Sentence, best: Hypothesis, wording: Wording) -> str:
     if not sentence.whole:
         return "truncated"
     if not best.complete:
-        missing = wording.are_missing(sentence.hidden.text, best.tokens)
+        missing = wording.are_missing(sentence.asked, best.tokens)
         lost = wording.marks is not None and not wording.marks.are_kept(sentence.source, best.tokens)
         return "unmet" if missing or lost else "length"
     return "long" if sentence.long else "ok"

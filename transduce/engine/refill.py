@@ -58,7 +58,7 @@ class RefillEngine:
         owner = np.full(places, -1)  # which request is in each place
         results: list[list[Hypothesis]] = [[] for _ in requests]
         done: deque[Done] = deque()
-        while waiting.next() or done or (owner >= 0).any():
+        while waiting.next_size() or done or (owner >= 0).any():
             self._fill(search, waiting, owner)
             working = bool((owner >= 0).any())
             if working:
@@ -79,10 +79,10 @@ class RefillEngine:
     def _fill(self, search: RecordedSearch, waiting: Waiting, owner: np.ndarray) -> None:
         """Sentences that wait into places that are free, a part at a time."""
         free = np.flatnonzero(owner < 0)
-        if not 0 < waiting.next() <= len(free):
+        if not 0 < waiting.next_size() <= len(free):
             return
         there = self._send(torch.from_numpy(free.astype(np.int32)))
-        while 0 < waiting.next() <= len(free):
+        while 0 < waiting.next_size() <= len(free):
             which, arrivals = waiting.take()
             owner[free[: len(which)]] = which
             search.put(arrivals._replace(places=there[: len(which)]))

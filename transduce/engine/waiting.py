@@ -26,7 +26,7 @@ class Waiting:
         self._laid_out: deque[tuple[list[int], Arrivals]] = deque()
         self._begin = 0  # of what is not laid out yet
 
-    def next(self) -> int:
+    def next_size(self) -> int:
         """How many sentences the next part has; 0: nobody waits."""
         return len(self._laid_out[0][0]) if self._laid_out else min(self._part, len(self._order) - self._begin)
 

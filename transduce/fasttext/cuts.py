@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from transduce.errors import ModelError
+from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import VOCABULARY, read_bytes
 from transduce.settings.sections import TextSettings, VectorSettings
 from transduce.text.normalise import normalise
 from transduce.text.sentences import UNSPACED
-from transduce.text.subwords import SubwordTokenizer, VocabularyTooLarge
+from transduce.text.subwords import SubwordTokenizer
 
 TOKENIZER = "tokenizer.model"  # in a model folder, where subwords are learned
 SUBWORDS = ("bpe", "unigram")
@@ -48,8 +48,9 @@ def learn_cut(s: VectorSettings, lines: Iterable[str]) -> Cut:
     text = TextSettings(tokenizer=s.tokens, vocabulary=s.pieces)
     try:
         return CutSubwords(SubwordTokenizer.train((normalise(line) for line in _some(lines, s.seed)), text))
-    except VocabularyTooLarge as error:
-        raise VocabularyTooLarge(error.wanted, error.most, "vectors.pieces") from error
+    except SettingsError as error:  # in the words of the section text, of which nothing is set here
+        problem = str(error).partition(", or lower text.coverage")[0]
+        raise SettingsError(problem.replace("text.vocabulary", "vectors.pieces")) from error
 
 
 def kept_cut(s: VectorSettings, folder: Path) -> Cut:

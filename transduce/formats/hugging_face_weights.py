@@ -35,9 +35,10 @@ def _read_all(folder: Path, index: str, read: Read) -> dict[str, Tensor]:
     if not isinstance(places, Mapping) or not all(isinstance(name, str) for name in places.values()):
         raise ModelError(f"{folder / index} has no weight_map that says which tensor lies in which file")
     names = sorted(set(places.values()))
-    odd = next((name for name in names if Path(name).name != name or not name.strip(".")), None)
+    odd = next((name for name in names if Path(name).name != name or not name.strip(".") or "\0" in name), None)
     if odd is not None or len(names) > MOST_FILES:
-        raise ModelError(f"{folder / index} names files that are none of the folder's: {str(odd)[:80]}")
+        problem = f"{len(names):,} files" if odd is None else f"a file that is none of the folder's, {odd[:80]!r}"
+        raise ModelError(f"{folder / index} names {problem}")
     found: dict[str, Tensor] = {}
     for name in names:
         held = read((folder / name).resolve())

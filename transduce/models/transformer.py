@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
@@ -90,8 +91,12 @@ class WithEncoder(Seq2Seq):
         return Memory(self.encoder_norm(x), source.segments)
 
     def seen(self, source: Rows) -> Rows:
-        """What is looked at: all of it, or all but the ends of sentences."""
-        return source if self.source_end else source._replace(segments=source.segments * (source.tokens != END))
+        """What is looked at: all of it, or all but the END that closes a sentence; the older mBART has one within."""
+        if self.source_end:
+            return source
+        segments = source.segments
+        closes = F.pad(segments[:, 1:], (0, 1)) != segments
+        return source._replace(segments=segments * ~((source.tokens == END) & closes))
 
     def _embed(self, embedding: nn.Module, rows: Rows) -> Tensor:
         """Into the residual stream, which training may run in a lower precision."""

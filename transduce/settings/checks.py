@@ -139,6 +139,8 @@ def _impossible_adapting(settings: Settings) -> Iterator[str]:
     o, t = settings.optimizer, settings.training
     if t.teacher is not None and (t.new_vocabulary or task_of(settings).labels):
         yield "training.teacher is for a translator with the teacher's own vocabulary"
+    if t.teacher is not None and t.start is not None:
+        yield "training.teacher does not go with --from: the run would have two vocabularies"
     if t.new_vocabulary and t.start is None:
         yield "training.new_vocabulary=true needs a model to begin with: --from MODEL"
     if t.new_vocabulary and t.lora_rank is not None:

@@ -27,10 +27,16 @@ class ByteLevelTokenizer:
     begin: tuple[int, ...] = ()
 
     def __init__(self, content: bytes) -> None:
-        self._tokenizer: Any = _library().Tokenizer.from_str(content.decode())
+        try:
+            self._tokenizer: Any = _library().Tokenizer.from_str(content.decode())
+        except SettingsError:
+            raise
+        except Exception as error:  # which is all that the library says of a damaged file
+            raise ValueError(str(error)[:100]) from error
         self.size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        if [self._tokenizer.id_to_token(i) for i in range(len(SPECIAL))] != list(SPECIAL):
-            raise ValueError("its special tokens have other ids")
+        names = [self._tokenizer.id_to_token(i) for i in range(self.size)]
+        if names[: len(SPECIAL)] != list(SPECIAL) or not all(names):
+            raise ValueError("its special tokens have other ids, or some have no name")
 
     @classmethod
     def train(cls, texts: Iterable[str], settings: TextSettings, reserved: Sequence[str] = ()) -> ByteLevelTokenizer:

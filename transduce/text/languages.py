@@ -36,6 +36,8 @@ def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
 def with_languages(text: TextSettings, languages: Languages) -> TextSettings:
     """The same settings for texts in these languages; None: as they say."""
     source, target = languages
+    if target is not None and text.mark_place == "behind":
+        raise SettingsError("this model writes one language only, which it begins with: leave --target-language out")
     source, target = source or text.source_language, target or text.target_language
     return replace(text, source_language=source, target_language=target)
 

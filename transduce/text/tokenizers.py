@@ -24,6 +24,7 @@ from transduce.text.protect import MARKS, Protection
 from transduce.text.special import UNKNOWN
 from transduce.text.subwords import SubwordTokenizer, VocabularyTooLarge
 
+FOREIGN = ("bytes", "moses")  # tokenizers that only converted models have; their pieces show no spaces
 WITH_MARK = 8  # one in so many tokens may be a word with a mark of case
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from transduce.data.corpus import parts_of
 from transduce.data.open import open_files
 from transduce.decoding.translator import Translator
 from transduce.engine.auto import make_steps
@@ -24,12 +25,15 @@ def score_each_file(run: Path, device: str, report: Report) -> None:
     model, tokenizers, settings = load(run, device)
     data, task, tokenize = settings.data, task_of(settings), settings.training.bleu_tokenizer
     sources, targets = listed(data.valid_source), listed(data.valid_target)
+    columns, languages = (None if two is None else (two[0], two[1]) for two in (data.columns, data.languages))
+    corpus = open_files(sources, targets, task.labels, columns, languages)
     greedily = replace(settings, search=SearchSettings(beam=1, extra=settings.search.extra, split=False))
     translator = Translator(model, tokenizers, greedily, device, make_steps(model, device))
     told = []
-    for i, source in enumerate(sources):
-        corpus = open_files([source], targets[i : i + 1], task.labels, data.columns, data.languages)  # type: ignore[arg-type]
-        pairs = list(islice(corpus, MOST))
+    for source, part in zip(sources, parts_of(corpus), strict=True):
+        pairs = list(islice(part, MOST))
+        if not pairs:
+            continue
         texts, references = [t.text for t in translator.translate([p.source for p in pairs])], [p.target for p in pairs]
         if task.labels:
             score = 100 * exact_match(texts, [normalise(label) for label in references])

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from transduce.data.batches import Batch
+from transduce.errors import SettingsError
 from transduce.fast.flat import FlatWeights
 from transduce.fast.modules import make_fast
 from transduce.fast.recorded import RecordedGradients, can_record
 from transduce.fast.working_copy import working_copy
+from transduce.models.kinds import kind_of
 from transduce.models.load import load
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import SILENT, Report
@@ -76,7 +78,7 @@ class Updater:
         """As fast as this machine and these settings allow."""
         t, b = self.settings.training, self.settings.batch
         if t.teacher is not None or not (t.fast and packed and can_record(self.device)):
-            return PlainGradients(self.model, t.label_smoothing, self.flat, _teacher(t, self.device))
+            return PlainGradients(self.model, t.label_smoothing, self.flat, _teacher(t, self.device, packed))
         working = working_copy(self.model, self.flat)
         make_fast(working.model)
         return RecordedGradients(working, self.flat, t.label_smoothing, accumulate=b.accumulate * b.split)
@@ -131,8 +133,13 @@ class Updater:
         return self.average.in_place() if self.average else optimizers.final_weights(self.optimizer)
 
 
-def _teacher(t: TrainingSettings, device: str) -> Teacher | None:
-    return None if t.teacher is None else Teacher(load(t.teacher, device).model, t.teacher_share)
+def _teacher(t: TrainingSettings, device: str, packed: bool) -> Teacher | None:
+    if t.teacher is None:
+        return None
+    model, _, settings = load(t.teacher, device)
+    if packed and not kind_of(settings.model).packs:
+        raise SettingsError(f"training.teacher={t.teacher} reads one sentence a row: add --batch.layout buckets")
+    return Teacher(model, t.teacher_share)
 
 
 def _activation_dtype(precision: str, device: str) -> torch.dtype | None:

@@ -155,7 +155,8 @@ def read_words(ids, place, end, keep, state, line):
 def skipgram_line(line, count, inputs, out, window, rate, h, g, scores, state):
     """Each word predicts its neighbours, up to a distance that is drawn. fastText sums the rows of a word anew for each
     neighbour and gives each row what that one says, g. Then the mean of the rows, h, is greater by g too: so h is
-    summed once, follows its rows, and they are given the sum of all at the end."""
+    summed once, follows its rows, and they are given the sum of all at the end. (A word in which an n-gram comes twice,
+    as `ana` in banana, would grow a little more there.)"""
     loss, pairs = np.float32(0), 0
     total = np.empty_like(g)
     for centre in range(count):
