@@ -172,8 +172,8 @@ class Translator:
         return _joined(lines, sentences, each)
 
     def _usual(self) -> Usual | None:
-        """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or marks of
-        languages stand before them."""
+        """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or
+        marks of languages stand before them."""
         text = self.tokenizers.settings
         if self.trust is None or text.source_language is not None or text.tokenizer in FOREIGN:
             return None
