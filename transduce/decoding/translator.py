@@ -29,7 +29,7 @@ from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
-from transduce.settings.sections import SearchSettings, Settings
+from transduce.settings.sections import SearchSettings, Settings, TextSettings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.protect import has_marks
@@ -149,8 +149,8 @@ class Translator:
         self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
     ) -> list[Translation]:
         split = self.search.split and not task_of(self.settings).labels
-        read = self.tokenizers.source
-        sentences = sentences_of(lines, read, self.lengths.longest, split, wording.protection, self._usual())
+        read, usual = self.tokenizers.source, _usual(self.trust, self.tokenizers.settings)
+        sentences = sentences_of(lines, read, self.lengths.longest, split, wording.protection, usual)
         filled = [sentence for sentence in sentences if sentence.source]
         requests = self._requests(filled, prefixes, wording)
         count = 0
@@ -170,14 +170,6 @@ class Translator:
         translated = map(_restored, filled, found_all)
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return _joined(lines, sentences, each)
-
-    def _usual(self) -> Usual | None:
-        """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or
-        marks of languages stand before them."""
-        text = self.tokenizers.settings
-        if self.trust is None or text.source_language is not None or text.tokenizer in FOREIGN:
-            return None
-        return self.trust.usual
 
     def _requests(self, sentences: Sequence[Sentence], prefixes: Sequence[str], wording: Wording) -> list[Request]:
         """A prefix is for the first sentence of its line."""
@@ -254,6 +246,14 @@ class Translator:
         target = [*begin, *best.tokens][: self.lengths.longest]
         rows = alternatives(self.model, sentence.source, target, count, self.device)[len(begin) :]
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
+
+
+def _usual(trust: Trust | None, text: TextSettings) -> Usual | None:
+    """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or marks of
+    languages stand before them."""
+    if trust is None or text.source_language is not None or text.tokenizer in FOREIGN:
+        return None
+    return trust.usual
 
 
 def _roles(s: SearchSettings, wording: Wording) -> Roles:
