@@ -1,6 +1,6 @@
 """Models of other systems with random weights, in three sizes: do they compute and write the same here?
 
-    python benchmarks/imports.py [--lines 200] [--kinds marian m2m_100 nllb mbart bart]
+    python benchmarks/imports.py [--lines 200] [--kinds marian m2m_100 nllb mbart bart] [--activations relu]
 
 Builds folders of Hugging Face's (the builders of the tests, tests/foreign.py), converts them, and compares logits, and
 the tokens that both write, greedy and with a beam of 4, line by line with `generate`. One rule differs on purpose:
@@ -54,9 +54,9 @@ class Case(NamedTuple):
     first: int | None  # the id that a translation is forced to begin with
 
 
-def cases(kinds: list[str], place: Path) -> Iterator[Case]:
+def cases(kinds: list[str], activations: list[str], place: Path) -> Iterator[Case]:
     for size, given in SIZES.items():
-        for activation in ACTIVATIONS:
+        for activation in activations:
             for kind in kinds:
                 folder = place / f"{kind}-{size}-{activation}"
                 if kind == "marian":
@@ -130,6 +130,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--lines", type=int, default=200)
     words.add_argument("--kinds", nargs="+", default=["marian", *foreign.CODES, "bart"])
+    words.add_argument("--activations", nargs="+", choices=ACTIVATIONS, default=list(ACTIVATIONS))
     words.add_argument("--output", type=Path, default=HERE / "results")
     given = words.parse_args()
     transformers.utils.logging.set_verbosity_error()
@@ -138,7 +139,7 @@ def main() -> None:
     print("| model | largest difference of logits | equal, greedy | equal, beam 4 | ended here, cut there | of |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as place:
-        for case in cases(given.kinds, Path(place)):
+        for case in cases(given.kinds, given.activations, Path(place)):
             found = compare(case, lines, Path(place))
             result[case.name] = found
             shown = f"{found['logits']:.1e} | {found['greedy']} | {found['beam 4']} | {found['ended here only']}"
