@@ -68,7 +68,7 @@ class Network:
     def out(self) -> Out:
         s = self.settings
         table = negative_table(self.counts, s.power) if s.loss == "ns" else np.zeros(1, np.int32)
-        return Out(LOSSES[s.loss], self.U, s.negatives, table, *self.tree)
+        return Out(LOSSES[s.loss], self.U, s.negatives, table, *self.tree, own=self.U[:0])
 
     def rows_of_word(self, word: str) -> NDArray[np.int32]:
         """Its own row, if it has one, and those of its n-grams; -1 for n-grams that training has not seen."""

@@ -24,6 +24,7 @@ from transduce.signals import catch_signals
 
 STRETCH = 20_000  # words
 LOOK = 0.2  # seconds between looks at the threads
+OWN_ROWS = 1024  # of the most frequent words, which every thread has for itself
 MERGED_EVERY = 32, 1000  # lines: by losses that change all output rows, and by others
 SAVE_EVERY = 120.0  # seconds between checkpoints
 BITS = 0xFFFFFFFFFFFFFFFF
@@ -46,7 +47,11 @@ class Work:
         rare = counts.sum() / (len(counts) * counts) if s.balance and len(counts) else np.ones(len(counts))
         self.weights = rare.astype(np.float32)
         dense = s.loss in ("softmax", "ova")  # a line then writes into all rows
-        self.merged_every = 0 if threads_of(s) == 1 else MERGED_EVERY[0 if dense else 1]
+        is_alone, of_words = threads_of(s) == 1, s.objective != "labels"
+        self.out = network.out
+        if of_words and s.loss == "ns" and not is_alone:
+            self.out = network.out._replace(own=network.U[:OWN_ROWS])
+        self.merged_every = 0 if is_alone else MERGED_EVERY[0 if dense else 1]
 
     def do(self, number: int) -> tuple[float, int, int]:
         """The stretch of this number: (loss in all, of how many predictions, words read)."""
@@ -54,7 +59,7 @@ class Work:
         first, last = self.stretches[number % len(self.stretches)]
         rates = (s.rate * (1 - number / self.total), s.rate * (1 - (number + 1) / self.total))
         state = np.array([_mixed(s.seed, number)], np.uint64)
-        where = (tuple(self.text), first, last, n.inputs, n.out)
+        where = (tuple(self.text), first, last, n.inputs, self.out)
         if s.objective == "labels":
             given = (s.word_ngrams, n.bucket_rows, self.weights, rates, self.merged_every)
             loss, predictions = labels(*where, *given, state)

@@ -13,6 +13,7 @@ from transduce.compiled import kernel
 
 NS, HS, SOFTMAX, OVA = 0, 1, 2, 3
 LONGEST_LINE = 1024  # words that fastText reads as one line
+MERGED_WORDS = 2000  # after so many, what threads have learned about the most frequent words is merged
 MOST = np.float32(30.0)
 ONE = np.float32(1.0)
 
@@ -27,6 +28,7 @@ class Out(NamedTuple):
     starts: Any  # of the tree
     nodes: Any
     codes: Any
+    own: Any  # (H, D): a thread's own copies of the first H rows of U, those of the most frequent words
 
 
 class In(NamedTuple):
@@ -76,6 +78,14 @@ def logistic(h, U, row, truth, rate, g):
 
 
 @kernel
+def is_it(h, out, row, truth, rate, g):
+    """The same, of the thread's own copy where it has one."""
+    if row < out.own.shape[0]:
+        return logistic(h, out.own, row, truth, rate, g)
+    return logistic(h, out.U, row, truth, rate, g)
+
+
+@kernel
 def softmax(h, U, target, rate, g, scores):
     most = np.float32(-1e30)
     for row in range(U.shape[0]):
@@ -107,12 +117,12 @@ def learn(out, h, target, rate, g, scores, state):
         for place in range(out.starts[target], out.starts[target + 1]):
             loss += logistic(h, out.U, out.nodes[place], ONE if out.codes[place] else np.float32(0), rate, g)
         return loss
-    loss += logistic(h, out.U, target, ONE, rate, g)
+    loss += is_it(h, out, target, ONE, rate, g)
     for _ in range(out.negatives):
         row = out.table[below(state, out.table.shape[0])]
         while row == target and out.U.shape[0] > 1:
             row = out.table[below(state, out.table.shape[0])]
-        loss += logistic(h, out.U, row, np.float32(0), rate, g)
+        loss += is_it(h, out, row, np.float32(0), rate, g)
     return loss
 
 
@@ -207,14 +217,33 @@ def cbow_line(line, count, inputs, out, window, rate, h, g, scores, state):
 
 
 @kernel
+def merge(U, own, base):
+    """Add what a thread has learned since the last time to what all know, and begin from there."""
+    for row in range(own.shape[0]):
+        for d in range(own.shape[1]):
+            known = U[row, d] + own[row, d] - base[row, d]
+            U[row, d] = known
+            own[row, d] = known
+            base[row, d] = known
+
+
+@kernel
 def words(text, first, last, inputs, out, forwards, window, keep, rates, state):
-    """Lines first:last of a text, by skip-gram (`forwards`) or CBOW: (the loss in all, of how many predictions)."""
+    """Lines first:last of a text, by skip-gram (`forwards`) or CBOW: (the loss in all, of how many predictions).
+
+    Threads would often write into the rows of the same few words, and wait for each other's caches. So each has its own
+    copies of the rows that `out.own` names, which every so many words are merged with those of the others."""
     D = inputs.E.shape[1]
     ids, starts = text[0], text[2]
     h, g, scores = np.empty(D, np.float32), np.empty(D, np.float32), np.empty(out.U.shape[0], np.float32)
     line = np.empty(LONGEST_LINE, np.int32)
     loss, pairs = 0.0, 0
+    out = Out(out.loss, out.U, out.negatives, out.table, out.starts, out.nodes, out.codes, out.own.copy())
+    base, merged = out.own.copy(), starts[first]
     for number in range(first, last):
+        if starts[number] - merged > MERGED_WORDS:
+            merge(out.U, out.own, base)
+            merged = starts[number]
         rate = np.float32(rates[0] + (rates[1] - rates[0]) * (number - first) / (last - first))
         place = starts[number]
         while place < starts[number + 1]:
@@ -225,6 +254,7 @@ def words(text, first, last, inputs, out, forwards, window, keep, rates, state):
                 found = cbow_line(line, count, inputs, out, window, rate, h, g, scores, state)
             loss += found[0]
             pairs += found[1]
+    merge(out.U, out.own, base)
     return loss, pairs
 
 
@@ -256,17 +286,6 @@ def line_rows(ids, hashes, begin, end, inputs, longest, bucket_rows, rows):
 
 
 @kernel
-def merge(U, own, base):
-    """Add what a thread has learned since the last time to what all know, and begin from there."""
-    for row in range(U.shape[0]):
-        for d in range(U.shape[1]):
-            known = U[row, d] + own[row, d] - base[row, d]
-            U[row, d] = known
-            own[row, d] = known
-            base[row, d] = known
-
-
-@kernel
 def labels(text, first, last, inputs, out, longest, bucket_rows, weights, rates, merged_every, state):
     """Each line predicts its label: one of them, drawn, where it has several; all of them with one-against-all.
 
@@ -280,7 +299,7 @@ def labels(text, first, last, inputs, out, longest, bucket_rows, weights, rates,
     loss, lines = 0.0, 0
     shared = out.U
     if merged_every > 0:
-        out = Out(out.loss, shared.copy(), out.negatives, out.table, out.starts, out.nodes, out.codes)
+        out = Out(out.loss, shared.copy(), out.negatives, out.table, out.starts, out.nodes, out.codes, out.own)
     base = out.U.copy() if merged_every > 0 else shared
     for line in range(first, last):
         if merged_every > 0 and (line - first) % merged_every == 0:
