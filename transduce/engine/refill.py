@@ -1,7 +1,7 @@
 """Any number of sentences through a recorded search: who is done leaves, who waits takes the place.
 
-So the GPU always works on a full batch, whatever the lengths; and it does not wait for Python: before the results of
-those that left are looked at, others are in their places and the next steps in the queue.
+So the GPU always works on a full batch, whatever the lengths; and it does not wait for Python: while somebody looks who
+was done after a round of steps, the next round runs already. Results are read, and others laid out, in the time left.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.search import Roles
 from transduce.engine.incremental import Incremental
+from transduce.engine.places import Look, Places
 from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape
 from transduce.engine.waiting import Waiting
 from transduce.engine.walk_back import Found, hypotheses_of
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
-MANY_STEPS, FEW_STEPS = 2, 4  # before somebody looks who is done; of many sentences some always are
+MANY, MANY_STEPS, FEW_STEPS = 512, 1, 2  # steps of a round; of many sentences some are always done
 PARTS = 8  # of the places; so many must be free before others are put into them, all in one go
 MOST_DONE = 32  # parts whose results may wait
 KEPT = 6  # recordings
@@ -52,59 +53,57 @@ class RefillEngine:
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         search = self._recording(requests, roles)
-        places = search.shape.sentences
-        part = ARRIVING[-1] if len(requests) <= places else min(ARRIVING[-1], max(1, places // PARTS))
+        places = Places(search.shape.sentences)
+        number = search.shape.sentences
+        part = ARRIVING[-1] if len(requests) <= number else min(ARRIVING[-1], max(1, number // PARTS))
         waiting = Waiting(requests, part, self._send, self.model.source_end)
-        owner = np.full(places, -1)  # which request is in each place
         results: list[list[Hypothesis]] = [[] for _ in requests]
         done: deque[Done] = deque()
-        while waiting.next_size() or done or (owner >= 0).any():
-            self._fill(search, waiting, owner)
-            working = bool((owner >= 0).any())
-            if working:
-                for _ in range(MANY_STEPS if len(owner) >= 512 else FEW_STEPS):
-                    search.step()
-            is_idle = self._idle_after()
-            while waiting.can_lay_out() and not is_idle():
+        before: Look | None = None
+        while waiting.next_size() or done or places.are_taken():
+            self._fill(search, waiting, places)
+            now = self._stepped(search, places) if places.are_taken() else None
+            while waiting.can_lay_out() and before is not None and not before.is_here():
                 waiting.lay_out()
-            while done and (not working or len(done) > MOST_DONE or not is_idle()):
+            while done and (now is None or len(done) > MOST_DONE or _can_read(done[0], before)):
                 some = done.popleft()
                 for i, hypotheses in zip(some.requests.tolist(), _hypotheses(some, roles), strict=True):
                     results[i] = hypotheses
                 found(len(some.requests))
-            if working:
-                done.extend(self._leave(search, owner))
+            if now is not None:
+                done.extend(self._leave(search, places, before))
+            before = now
         return results
 
-    def _fill(self, search: RecordedSearch, waiting: Waiting, owner: np.ndarray) -> None:
+    def _fill(self, search: RecordedSearch, waiting: Waiting, places: Places) -> None:
         """Sentences that wait into places that are free, a part at a time."""
-        free = np.flatnonzero(owner < 0)
+        free = places.free()
         if not 0 < waiting.next_size() <= len(free):
             return
         there = self._send(torch.from_numpy(free.astype(np.int32)))
         while 0 < waiting.next_size() <= len(free):
-            which, arrivals = waiting.take()
-            owner[free[: len(which)]] = which
+            which, most, arrivals = waiting.take()
+            places.take(free[: len(which)], which, most)
             search.put(arrivals._replace(places=there[: len(which)]))
             free, there = free[len(which) :], there[len(which) :]
 
-    def _idle_after(self) -> Callable[[], bool]:
-        """Whether the GPU has done all that was asked of it so far; a CPU never has to be kept busy."""
-        if self.device != "cuda":
-            return lambda: False
-        event = torch.cuda.Event()
-        event.record()
-        return event.query
+    def _stepped(self, search: RecordedSearch, places: Places) -> Look:
+        """A round of steps into the GPU's queue, and behind them the question who is still searched."""
+        steps = MANY_STEPS if search.shape.sentences >= MANY else FEW_STEPS
+        for _ in range(steps):
+            search.step()
+        (active,), arrived = self._on_its_way([search.slots.active])
+        look = Look(places.round, active, arrived)
+        places.stepped(steps)
+        return look
 
-    def _leave(self, search: RecordedSearch, owner: np.ndarray) -> Iterator[Done]:
-        """Wait for the GPU; who is done gives up the place, and the tables are asked for."""
-        done = np.flatnonzero((owner >= 0) & (search.slots.active.cpu().numpy() == 0))
-        part = max(1, len(owner) // PARTS)
+    def _leave(self, search: RecordedSearch, places: Places, look: Look | None) -> Iterator[Done]:
+        """Who is done gives up the place, and the tables are asked for."""
+        done = places.done(look)
+        part = max(1, search.shape.sentences // PARTS)
         for begin in range(0, len(done), part):
             some = done[begin : begin + part]
-            requests = owner[some]
-            owner[some] = -1
-            yield self._asked_for(search, requests, self._send(torch.from_numpy(some)))
+            yield self._asked_for(search, places.leave(some), self._send(torch.from_numpy(some)))
 
     def _asked_for(self, search: RecordedSearch, requests: np.ndarray, where: Tensor) -> Done:
         s = search.slots
@@ -112,12 +111,16 @@ class RefillEngine:
             t.index_select(0, where)
             for t in (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
         ]
+        return Done(requests, *self._on_its_way(tables))
+
+    def _on_its_way(self, tables: list[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
+        """Copies of these that come from the GPU by themselves, and when they are here."""
         if self.device != "cuda":
-            return Done(requests, tables, None)
+            return [table.clone() for table in tables], None
         here = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t, non_blocking=True) for t in tables]
         arrived = torch.cuda.Event()
         arrived.record()
-        return Done(requests, here, arrived)
+        return here, arrived
 
     def _recording(self, requests: list[Request], roles: Roles) -> RecordedSearch:
         """For as many sentences as there are, and as long ones; sizes are rounded up, so that few are recorded."""
@@ -146,6 +149,11 @@ class RefillEngine:
 
     def _send(self, x: torch.Tensor) -> torch.Tensor:
         return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x
+
+
+def _can_read(done: Done, before: Look | None) -> bool:
+    """Whether there is time to read these results: they are here, and the GPU has more than a round to do."""
+    return before is not None and not before.is_here() and (done.arrived is None or done.arrived.query())
 
 
 def _hypotheses(done: Done, roles: Roles) -> list[list[Hypothesis]]:

@@ -23,15 +23,15 @@ class Waiting:
     def __init__(self, requests: list[Request], part: int, send: Callable[[Tensor], Tensor], source_end: bool) -> None:
         self._requests, self._part, self._send, self._source_end = requests, part, send, source_end
         self._order = np.argsort([-len(request.source) for request in requests], kind="stable").tolist()
-        self._laid_out: deque[tuple[list[int], Arrivals]] = deque()
+        self._laid_out: deque[tuple[list[int], np.ndarray, Arrivals]] = deque()
         self._begin = 0  # of what is not laid out yet
 
     def next_size(self) -> int:
         """How many sentences the next part has; 0: nobody waits."""
         return len(self._laid_out[0][0]) if self._laid_out else min(self._part, len(self._order) - self._begin)
 
-    def take(self) -> tuple[list[int], Arrivals]:
-        """The next part: which requests, and what lies on the GPU, where places are still to be said."""
+    def take(self) -> tuple[list[int], np.ndarray, Arrivals]:
+        """The next part: which requests, their limits, and what lies on the GPU, where places are still to be said."""
         if not self._laid_out:
             self.lay_out()
         return self._laid_out.popleft()
@@ -54,4 +54,4 @@ class Waiting:
         words = self._send(torch.from_numpy(flat if len(flat) else np.zeros(1, np.int32)))[where]
         tokens = words.masked_fill_(at == length.unsqueeze(1), END)
         read = length + 1 if self._source_end else length
-        self._laid_out.append((which, Arrivals(tokens, read.int(), limit.int(), limit.int())))
+        self._laid_out.append((which, most, Arrivals(tokens, read.int(), limit.int(), limit.int())))
