@@ -232,7 +232,8 @@ def test_a_recorded_search_is_the_plain_one(
     program = RECORDED.format(
         tests=str(tests), size=size, n_best=n_best, norm=norm, plain=plain, exact=exact, biased=biased
     )
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(tests.parent), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(tests.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.strip() == "equal", done.stderr[-3000:]
 

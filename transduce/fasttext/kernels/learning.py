@@ -78,14 +78,6 @@ def logistic(h, U, row, truth, rate, g):
 
 
 @kernel
-def is_it(h, out, row, truth, rate, g):
-    """The same, of the thread's own copy where it has one."""
-    if row < out.own.shape[0]:
-        return logistic(h, out.own, row, truth, rate, g)
-    return logistic(h, out.U, row, truth, rate, g)
-
-
-@kernel
 def softmax(h, U, target, rate, g, scores):
     most = np.float32(-1e30)
     for row in range(U.shape[0]):
@@ -117,12 +109,19 @@ def learn(out, h, target, rate, g, scores, state):
         for place in range(out.starts[target], out.starts[target + 1]):
             loss += logistic(h, out.U, out.nodes[place], ONE if out.codes[place] else np.float32(0), rate, g)
         return loss
-    loss += is_it(h, out, target, ONE, rate, g)
+    own = out.own.shape[0]  # asked here, not in a function of its own: the compiler would not unfold that one
+    if target < own:
+        loss += logistic(h, out.own, target, ONE, rate, g)
+    else:
+        loss += logistic(h, out.U, target, ONE, rate, g)
     for _ in range(out.negatives):
         row = out.table[below(state, out.table.shape[0])]
         while row == target and out.U.shape[0] > 1:
             row = out.table[below(state, out.table.shape[0])]
-        loss += is_it(h, out, row, np.float32(0), rate, g)
+        if row < own:
+            loss += logistic(h, out.own, row, np.float32(0), rate, g)
+        else:
+            loss += logistic(h, out.U, row, np.float32(0), rate, g)
     return loss
 
 
