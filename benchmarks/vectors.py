@@ -8,7 +8,7 @@
 
 The peers come with: pip install fasttext-wheel gensim. Every measurement is a process of its own, and systems take
 turns. Seconds are from the call to the model, reading included, our kernels being compiled; words/s are those of
-training alone, as fastText itself prints them, by thread. Adds a line a measurement to benchmarks/results/vectors.jsonl.
+training alone, by thread, as fastText itself prints them. Adds lines to benchmarks/results/vectors.jsonl.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class RefillEngine:
     def _leave(self, search: RecordedSearch, places: Places, look: Look | None) -> Iterator[Done]:
         """Who is done gives up the place, and the tables are asked for."""
         done = places.done(look)
-        part = max(1, search.shape.sentences // PARTS)
+        part = max(ARRIVING[-1], search.shape.sentences // PARTS)  # one that can be read while a few steps run
         for begin in range(0, len(done), part):
             some = done[begin : begin + part]
             yield self._asked_for(search, places.leave(some), self._send(torch.from_numpy(some)))
