@@ -43,7 +43,7 @@ class Places:
     def free(self) -> np.ndarray:
         return np.flatnonzero(self.owner == FREE)
 
-    def take(self, places: np.ndarray, requests: list[int], most: np.ndarray) -> None:
+    def take(self, places: np.ndarray, requests: np.ndarray, most: np.ndarray) -> None:
         self.owner[places], self._since[places], self._left[places] = requests, self.round, most
 
     def stepped(self, steps: int) -> None:

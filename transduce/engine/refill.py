@@ -52,11 +52,11 @@ class RefillEngine:
             return self._find(requests, roles, found)
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        search = self._recording(requests, roles)
-        places = Places(search.shape.sentences)
+        waiting = Waiting(requests, self._send, self.model.source_end)
+        search = self._recording(waiting, roles)
         number = search.shape.sentences
-        part = ARRIVING[-1] if len(requests) <= number else min(ARRIVING[-1], max(1, number // PARTS))
-        waiting = Waiting(requests, part, self._send, self.model.source_end)
+        waiting.part = ARRIVING[-1] if len(requests) <= number else min(ARRIVING[-1], max(1, number // PARTS))
+        places = Places(number)
         results: list[list[Hypothesis]] = [[] for _ in requests]
         done: deque[Done] = deque()
         before: Look | None = None
@@ -82,8 +82,8 @@ class RefillEngine:
             return
         there = self._send(torch.from_numpy(free.astype(np.int32)))
         while 0 < waiting.next_size() <= len(free):
-            which, most, arrivals = waiting.take()
-            places.take(free[: len(which)], which, most)
+            which, arrivals = waiting.take()
+            places.take(free[: len(which)], which, waiting.most[which])
             search.put(arrivals._replace(places=there[: len(which)]))
             free, there = free[len(which) :], there[len(which) :]
 
@@ -122,11 +122,10 @@ class RefillEngine:
         arrived.record()
         return here, arrived
 
-    def _recording(self, requests: list[Request], roles: Roles) -> RecordedSearch:
+    def _recording(self, waiting: Waiting, roles: Roles) -> RecordedSearch:
         """For as many sentences as there are, and as long ones; sizes are rounded up, so that few are recorded."""
-        steps = _round_up(max(request.most for request in requests))
-        sources = _round_up(max(len(request.source) for request in requests) + 1)
-        rows = next((size for size in SIZES if size >= len(requests) * roles.size), SIZES[-1])
+        steps, sources = _round_up(int(waiting.most.max())), _round_up(int(waiting.lengths.max()) + 1)
+        rows = next((size for size in SIZES if size >= len(waiting.most) * roles.size), SIZES[-1])
         while rows > 64 and rows * self._bytes_of_one(steps, sources, roles.size) > self._room():
             rows //= 2
         shape = Shape(max(1, rows // roles.size), roles.size, steps, sources, roles.n_best, roles.penalty, roles.exact)

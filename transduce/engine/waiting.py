@@ -20,18 +20,21 @@ AHEAD = 16  # parts that lie on the GPU and have no place yet
 class Waiting:
     """Sentences that have no place yet, the longest first; parts of them lie on the GPU already."""
 
-    def __init__(self, requests: list[Request], part: int, send: Callable[[Tensor], Tensor], source_end: bool) -> None:
-        self._requests, self._part, self._send, self._source_end = requests, part, send, source_end
-        self._order = np.argsort([-len(request.source) for request in requests], kind="stable").tolist()
-        self._laid_out: deque[tuple[list[int], np.ndarray, Arrivals]] = deque()
+    def __init__(self, requests: list[Request], send: Callable[[Tensor], Tensor], source_end: bool) -> None:
+        self._requests, self._send, self._source_end = requests, send, source_end
+        self.lengths = np.array([len(request.source) for request in requests])
+        self.most = np.array([request.most for request in requests])
+        self._order = np.argsort(-self.lengths, kind="stable")
+        self._laid_out: deque[tuple[np.ndarray, Arrivals]] = deque()
         self._begin = 0  # of what is not laid out yet
+        self.part = 1  # sentences that are laid out together
 
     def next_size(self) -> int:
         """How many sentences the next part has; 0: nobody waits."""
-        return len(self._laid_out[0][0]) if self._laid_out else min(self._part, len(self._order) - self._begin)
+        return len(self._laid_out[0][0]) if self._laid_out else min(self.part, len(self._order) - self._begin)
 
-    def take(self) -> tuple[list[int], np.ndarray, Arrivals]:
-        """The next part: which requests, their limits, and what lies on the GPU, where places are still to be said."""
+    def take(self) -> tuple[np.ndarray, Arrivals]:
+        """The next part: which requests, and what lies on the GPU, where places are still to be said."""
         if not self._laid_out:
             self.lay_out()
         return self._laid_out.popleft()
@@ -41,12 +44,11 @@ class Waiting:
 
     def lay_out(self) -> None:
         """Another part onto the GPU, padded to the longest sentence there."""
-        which = self._order[self._begin : self._begin + self._part]
+        which = self._order[self._begin : self._begin + self.part]
         self._begin += len(which)
-        some = [self._requests[i] for i in which]
-        lengths = np.fromiter((len(request.source) for request in some), np.int64, len(some))
-        most = np.fromiter((request.most for request in some), np.int64, len(some))
-        flat = np.fromiter(itertools.chain.from_iterable(request.source for request in some), np.int32, lengths.sum())
+        lengths, most = self.lengths[which], self.most[which]
+        sources = (self._requests[i].source for i in which.tolist())
+        flat = np.fromiter(itertools.chain.from_iterable(sources), np.int32, lengths.sum())
         facts = np.stack([np.cumsum(lengths) - lengths, lengths, most])
         begin, length, limit = self._send(torch.from_numpy(facts)).unbind()
         at = torch.arange(int(lengths.max()) + 1, device=begin.device)
@@ -54,4 +56,4 @@ class Waiting:
         words = self._send(torch.from_numpy(flat if len(flat) else np.zeros(1, np.int32)))[where]
         tokens = words.masked_fill_(at == length.unsqueeze(1), END)
         read = length + 1 if self._source_end else length
-        self._laid_out.append((which, most, Arrivals(tokens, read.int(), limit.int(), limit.int())))
+        self._laid_out.append((which, Arrivals(tokens, read.int(), limit.int(), limit.int())))
