@@ -180,7 +180,8 @@ def _fill(own: Arrivals, new: Arrivals) -> None:
     """New sentences into the places that a recording reads, the last one repeated."""
     for to, given in zip(own, new, strict=True):
         to[: len(given), ...][(..., slice(0, given.size(1))) if given.dim() == 2 else ...] = given
-        to[len(given) :] = to[len(given) - 1]
+        if len(given) < len(to):
+            to[len(given) :] = to[len(given) - 1]
 
 
 def _leave(x: Tensor, written: Tensor, norm: Norm | None, before: bool) -> tuple[Tensor, Tensor]:

@@ -103,14 +103,15 @@ class RefillEngine:
         part = max(ARRIVING[-1], search.shape.sentences // PARTS)  # one that can be read while a few steps run
         for begin in range(0, len(done), part):
             some = done[begin : begin + part]
-            yield self._asked_for(search, places.leave(some), self._send(torch.from_numpy(some)))
+            yield self._asked_for(search, places.leave(some), some)
 
-    def _asked_for(self, search: RecordedSearch, requests: np.ndarray, where: Tensor) -> Done:
+    def _asked_for(self, search: RecordedSearch, requests: np.ndarray, some: np.ndarray) -> Done:
+        """The tables of some places; of all together they need not be picked out."""
         s = search.slots
-        tables = [
-            t.index_select(0, where)
-            for t in (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
-        ]
+        tables = [s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores]
+        if len(some) < search.shape.sentences:
+            where = self._send(torch.from_numpy(some))
+            tables = [table.index_select(0, where) for table in tables]
         return Done(requests, *self._on_its_way(tables))
 
     def _on_its_way(self, tables: list[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:

@@ -49,11 +49,11 @@ class Waiting:
         lengths, most = self.lengths[which], self.most[which]
         sources = (self._requests[i].source for i in which.tolist())
         flat = np.fromiter(itertools.chain.from_iterable(sources), np.int32, lengths.sum())
-        facts = np.stack([np.cumsum(lengths) - lengths, lengths, most])
-        begin, length, limit = self._send(torch.from_numpy(facts)).unbind()
-        at = torch.arange(int(lengths.max()) + 1, device=begin.device)
-        where = (begin.unsqueeze(1) + at).clamp_(max=max(0, len(flat) - 1))
-        words = self._send(torch.from_numpy(flat if len(flat) else np.zeros(1, np.int32)))[where]
-        tokens = words.masked_fill_(at == length.unsqueeze(1), END)
-        read = length + 1 if self._source_end else length
-        self._laid_out.append((which, Arrivals(tokens, read.int(), limit.int(), limit.int())))
+        at = np.arange(lengths.max(initial=0) + 1)
+        tokens = np.zeros((len(which), len(at)), np.int32)
+        tokens[at < lengths[:, None]] = flat
+        tokens[at == lengths[:, None]] = END
+        read = lengths + 1 if self._source_end else lengths
+        facts = torch.from_numpy(np.stack([read, most]).astype(np.int32))
+        length, limit = self._send(facts).unbind()
+        self._laid_out.append((which, Arrivals(self._send(torch.from_numpy(tokens)), length, limit, limit)))
