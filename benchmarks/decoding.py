@@ -26,6 +26,7 @@ import torch
 from common import matrix_rate, synchronize, write
 from translators import Sources, Translate, ctranslate2, hugging_face
 
+from transduce.commands.workers import CHUNK, Workers
 from transduce.data.lines import read_lines
 from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Penalty, Request
@@ -196,6 +197,10 @@ def from_disk_to_disk(given: argparse.Namespace, device: str) -> dict:
             with target.open("w") as out:
                 out.writelines(f"{t.text}\n" for t in model.with_search(beam=beam).stream(read_lines(source)))
 
+        def by_workers(crew: Workers, source: Path) -> None:
+            with target.open("w") as out:
+                out.writelines(f"{t.text}\n" for t in crew.stream(read_lines(source)))
+
         def by_loop(translate: Translate, source: Path) -> None:
             ids = tokenizers.source.encode([normalise(line) for line in read_lines(source)])
             texts = tokenizers.target.decode_all(translate(ids))
@@ -206,6 +211,10 @@ def from_disk_to_disk(given: argparse.Namespace, device: str) -> dict:
         result: dict[str, dict] = {}
         for beam in given.beams:
             systems = {f"transduce {model.engine.name}": functools.partial(by_stream, beam)}
+            if given.workers > 1:
+                crew = Workers(given.workers, given.model, device, split=False, beam=beam)
+                list(crew.stream(itertools.islice(read_lines(source), CHUNK * given.workers)))  # each compiles
+                systems[f"transduce, {given.workers} workers"] = functools.partial(by_workers, crew)
             for batch in given.batches:
                 for name, make in peers(model.model, device, beam, batch, None).items():
                     if name in given.peers or not given.peers:
@@ -261,6 +270,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="sentences of a peer's batch")
     parser.add_argument("--file", type=int, default=0, help="lines of a file that is translated from disk to disk")
     parser.add_argument("--batches", type=int, nargs="+", default=[512, 1024, 2048], help="of peers, for --file")
+    parser.add_argument("--workers", type=int, default=1, help="processes of ours beside one, for --file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", type=int, default=0, help="sentences that are also translated one by one")
     parser.add_argument("--device", default="auto")

@@ -6,20 +6,24 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from transduce.commands import Hidden, Output, SearchFlags, note_unfinished, search_settings
 from transduce.commands.labels import is_labeller
 from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
+from transduce.commands.workers import CHUNK, Workers, check_workers
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
 from transduce.report import SILENT, Report
 
 if TYPE_CHECKING:
     from transduce.decoding.translator import TargetScore, Translation
+    from transduce.fasttext.labeller import Labeller
+    from transduce.model import Model
 
 SHOWN = 5  # line numbers named in a warning
 MEANING = {  # of the statuses that a reader should know about
@@ -55,6 +59,7 @@ def translate(
     split: Annotated[bool, Parameter(negative="--no-split")] = True,
     json: bool = False,
     shard: str | None = None,
+    workers: int = 1,
     engine: str | None = None,
     precision: str | None = None,
     device: str = "auto",
@@ -114,6 +119,8 @@ def translate(
         One JSON object a line, with source, status, score and candidates.
     shard
         I/N: of every N lines only the I-th, as one of N machines that share the work; transduce merge joins them again.
+    workers
+        Processes that translate together; on a GPU four or more pay for files of 100,000s of lines.
     engine
         auto, plain or ctranslate2.
     precision
@@ -130,10 +137,10 @@ def translate(
     from transduce.data.lines import read_lines
     from transduce.decoding.shortlist import Shortlist
     from transduce.decoding.wishes import Wishes
-    from transduce.fasttext.labeller import Labeller
     from transduce.text.glossary import Glossary
 
     which, count = parse_shard(shard)
+    check_workers(workers)
     if not json:
         _refuse_what_needs_json(n_best, count > 1 or resume, alignments, alternatives)
     inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]
@@ -141,17 +148,13 @@ def translate(
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
     spoken, searched = (source_language, target_language), search_settings(settings, **flags)
-    if is_labeller(model):
-        _refuse_beside_labels({"--with": together, "--adapter": adapter, "--weights": weights})
-        translator: Model | Labeller = Labeller.load(model, **searched)
-    else:
-        from transduce.model import Model  # only here: PyTorch takes seconds to load, and labels do without
-
-        translator = Model.load(model, device, weights, together or (), spoken, adapter, **searched)
+    loaded = (model, device, weights, together or (), spoken, adapter)
+    refused = {"--with": together, "--adapter": adapter, "--weights": weights, "--workers": workers > 1}
+    translator = _load(loaded, searched, [flag for flag, value in refused.items() if value])
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
     mark = mark_of(model, inputs, translator.search, *asked)
-    kept = lines_kept(output, resume, mark, translator.engine.chunk)
+    kept = lines_kept(output, resume, mark, translator.engine.chunk if workers == 1 else CHUNK)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
     short = None if shortlist is None else Shortlist.from_lines(read_lines(shortlist), str(shortlist))
@@ -168,18 +171,29 @@ def translate(
     def translations() -> Iterator[Translation]:
         with (SILENT if on_screen else report).progress("translate") as bar:
             begins = mine(read_lines(prefix)) if prefix else ()
-            chunk = 1 if at_keyboard else None
-            yield from translator.stream(mine(_input_lines(files)), wishes, chunk, bar, begins)
+            given = mine(_input_lines(files)), wishes, 1 if at_keyboard else None, bar, begins
+            if workers == 1 or at_keyboard:
+                yield from translator.stream(*given)
+            else:
+                with closing(Workers(workers, *loaded, **searched)) as crew:
+                    yield from crew.stream(*given)
 
     numbered = zip(itertools.count(which + done * count, count), translations(), strict=False)
     watched = _warn_at_the_end(numbered, translator.lengths.longest, report)
     return deliver(_lines_of(watched, n_best, json, alignments), output, report, mark, kept)
 
 
-def _refuse_beside_labels(given: dict[str, object]) -> None:
-    for flag, value in given.items():
-        if value:
-            raise SettingsError(f"{flag} does not go with a model of the kind fasttext, which gives labels")
+def _load(loaded: tuple[Any, ...], searched: dict[str, Any], flags: Sequence[str]) -> Model | Labeller:
+    """A model that translates, or one that gives labels, which does without these flags."""
+    from transduce.fasttext.labeller import Labeller
+
+    if is_labeller(loaded[0]):
+        if flags:
+            raise SettingsError(f"{flags[0]} does not go with a model of the kind fasttext, which gives labels")
+        return Labeller.load(loaded[0], **searched)
+    from transduce.model import Model  # only here: PyTorch takes seconds to load, and labels do without
+
+    return Model.load(*loaded, **searched)
 
 
 def _refuse_what_needs_json(n_best: int, joined: bool, alignments: bool, alternatives: int) -> None:

@@ -1,0 +1,48 @@
+"""Several processes that translate together."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from transduce.commands import workers
+from transduce.commands.workers import Workers
+from transduce.errors import SettingsError
+from transduce.model import Model
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return ["ich möchte ein bier", "", "wo ist der bahnhof ?", "das haus ist alt", "guten tag"] * 5
+
+
+def test_they_give_what_one_gives_in_order(model_folder: Path, lines: list[str]) -> None:
+    crew = Workers(2, model_folder, "cpu", beam=2)
+    try:
+        together = list(crew.stream(iter(lines), chunk=3))
+        again = list(crew.stream(iter(lines), chunk=7, prefixes=["the"] * len(lines)))
+    finally:
+        crew.close()
+    alone = Model.load(model_folder, "cpu", beam=2)
+    assert [(t.text, t.status) for t in together] == [(t.text, t.status) for t in alone.stream(lines)]
+    begun = alone.stream(lines, prefixes=["the"] * len(lines))
+    assert [t.text for t in again] == [t.text for t in begun]
+
+
+def test_the_end_of_one_is_told(model_folder: Path, lines: list[str]) -> None:
+    crew = Workers(1, model_folder, "cpu")
+    found = crew.stream(iter(lines), chunk=2)
+    next(found)
+    for process in crew._pool._processes.values():
+        os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(SettingsError, match="fewer --workers"):
+        list(found)
+
+
+@pytest.mark.parametrize("number", [0, -1, 65])
+def test_a_wrong_number_is_refused(number: int) -> None:
+    with pytest.raises(SettingsError, match="must be between 1 and 64"):
+        workers.check_workers(number)
