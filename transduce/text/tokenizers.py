@@ -113,14 +113,15 @@ class Tokenizers:
     def train(
         cls, pairs: Iterable[tuple[str, ...]], settings: TextSettings, labels: Iterable[str] | None = None
     ) -> Tokenizers:
-        """From pairs of normalised text, which may be read more than once; `labels`: all, where pairs are a sample."""
+        """From pairs of normalised text, which are kept in memory; `labels`: all, where pairs are a sample."""
         of_source, of_target = _kinds(settings)
         read, protection = _rewrites(settings)[0], Protection(settings)
 
+        hidden = (protection.hide_pair(pair[0], pair[1]) for pair in pairs)
+        rewritten = [tuple(read(side.text) for side in both) for both in hidden]
+
         def texts(*sides: int) -> Iterator[str]:
-            for pair in pairs:
-                hidden = protection.hide_pair(pair[0], pair[1])
-                yield from (read(hidden[side].text) for side in sides)
+            return (both[side] for both in rewritten for side in sides)
 
         def learn(kind: Kind, *sides: int) -> Tokenizer:
             own = _settings_of_side(settings, sides)
