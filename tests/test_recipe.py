@@ -206,14 +206,15 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     assert by_steps.decide(RunState(step=74), 0.0, pace) is None
     assert by_steps.decide(RunState(step=75), 0.0, pace) == (75, 100)
     by_clock = ending.Ending(0.25, steps=None, seconds=400, validate_every=10)  # 5 of them finish it
-    assert by_clock.decide(RunState(step=500), 310.0, pace) is None
-    assert by_clock.decide(RunState(step=500), 312.0, pace) == (500, 500 + 166)
+    assert by_clock.decide(RunState(step=500), 296.0, pace) is None
+    assert by_clock.decide(RunState(step=500), 297.0, pace) == (500, 500 + 196)
     slow = RunState(step=500, validation_seconds=5.0)  # an update and its share of a validation: one second
-    assert by_clock.decide(slow, 312.0, pace) == (500, 500 + 48)  # seven validations' worth is kept for the end
-    assert by_clock.decide(RunState(step=50), 340.0, pace) is None  # most of the time went by before the first update
+    assert by_clock.decide(slow, 297.0, pace) == (500, 500 + 63)  # seven validations' worth is kept for the end
+    late = RunState(step=500, before_updates=200.0)  # half of the time went by before the first update
+    assert by_clock.decide(late, 344.0, pace) is None
+    assert by_clock.decide(late, 347.0, pace) == (500, 500 + 96)
     both = ending.Ending(0.25, steps=520, seconds=400, validate_every=10)
-    assert both.decide(RunState(step=230), 360.0, pace) == (230, 300)
-    assert both.decide(RunState(step=400), 30.0, ending.Pace()) == (400, 520)  # a pace that is not known yet
+    assert both.decide(RunState(step=100), 297.0, pace) == (100, 296)
     assert by_clock.decide(RunState(step=1), 394.0, ending.Pace()) is None
     decided = RunState(step=600, decay_begin=500, decay_end=698)
     assert by_clock.correct(decided, 375.0, pace) == 640

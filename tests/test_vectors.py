@@ -24,7 +24,7 @@ from transduce.fasttext.folder import load
 from transduce.fasttext.huffman import huffman
 from transduce.fasttext.judged import spearman
 from transduce.fasttext.kernels.hashing import hash_words, ngram_table
-from transduce.fasttext.kernels.learning import MERGED_WORDS, below, share
+from transduce.fasttext.kernels.learning import below, share
 from transduce.fasttext.network import Network, negative_table
 from transduce.fasttext.ngrams import END_OF_LINE, character_buckets, fnv1a, word_buckets
 from transduce.fasttext.word_vectors import load_vectors, of_network
@@ -250,20 +250,29 @@ def test_skipgram_is_fasttexts_which_sums_the_rows_of_a_word_for_each_neighbour(
 
 
 def test_a_threads_own_rows_change_nothing_where_it_is_alone(tmp_path: Path) -> None:
-    """Copies of the first rows, merged every 2,000 words, learn what the rows themselves would."""
+    """Copies of the first rows, merged now and then, learn what the rows themselves would."""
     s = settings(objective="skipgram", loss="ns", epochs=1, rate=0.1, subsample=1.0, threads=1)
     source = read_source(s, lambda: topics(1200), tmp_path)
     plainly, by_copies = network_for(s, source), network_for(s, source)
     work = training.Work(by_copies, source.text)
     assert len(by_copies.U) > 8
-    assert source.text.starts[-1] > 2 * MERGED_WORDS
-    work.out = work.out._replace(own=by_copies.U[:8])
+    assert source.text.starts[-1] > 2000
+    work.out, work.merged_every = work.out._replace(own=by_copies.U[:8]), 500
     for number in range(work.total):
         work.do(number)
     training.train(plainly, source.text)
     assert np.abs(plainly.U).max() > 0.1
     np.testing.assert_allclose(by_copies.E, plainly.E, atol=2e-5)
     np.testing.assert_allclose(by_copies.U, plainly.U, atol=2e-5)
+
+
+def test_many_threads_learn_no_more_than_one(tmp_path: Path) -> None:
+    """Each adds what it has learned without the others: were that much, frequent rows would grow far too long."""
+    lines, lengths = topics(4000), []
+    for threads in (1, 8):
+        network = trained(lines, tmp_path / str(threads), subsample=1.0, epochs=2, threads=threads)
+        lengths.append(np.linalg.norm(network.U[:8], axis=1).mean())
+    assert lengths[1] < 1.25 * lengths[0]
 
 
 def new_rows(s: VectorSettings, source: Source) -> np.ndarray:

@@ -3,6 +3,7 @@ for a checkpoint."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -70,3 +71,24 @@ def catch_signals() -> Iterator[Signals]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if noted.obeyed else handler)
+
+
+# ---- worker processes ------------------------------------------------------------------------------------------
+
+
+def follow_parent() -> None:
+    """In a worker process: Ctrl-C is its parent's to handle, and who is killed cannot tell its workers to go."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def usable_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -120,7 +120,7 @@ def translate(
     shard
         I/N: of every N lines only the I-th, as one of N machines that share the work; transduce merge joins them again.
     workers
-        Processes that translate together; on a GPU four or more pay for files of 100,000s of lines.
+        Processes that translate together, for files of 100,000s of lines and a GPU that waits for Python.
     engine
         auto, plain or ctranslate2.
     precision
@@ -140,7 +140,7 @@ def translate(
     from transduce.text.glossary import Glossary
 
     which, count = parse_shard(shard)
-    check_workers(workers)
+    check_workers(workers, engine)
     if not json:
         _refuse_what_needs_json(n_best, count > 1 or resume, alignments, alternatives)
     inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]

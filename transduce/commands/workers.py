@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING
 
-from transduce.errors import SettingsError
+from transduce.errors import SettingsError, TransduceError
 from transduce.report import Progress
+from transduce.signals import follow_parent, usable_cores
 
 if TYPE_CHECKING:
     from transduce.decoding.results import Translation
@@ -32,8 +30,9 @@ class Workers:
     """Processes that have each loaded a model; what it is loaded with is that of Model.load."""
 
     def __init__(self, number: int, *given: object, **search: object) -> None:
-        threads = max(1, (os.cpu_count() or 1) // number)
+        threads = max(1, usable_cores() // number)
         spawned = multiprocessing.get_context("spawn")  # a process that uses a GPU cannot be forked
+        self._others = set(multiprocessing.active_children())
         self._pool = ProcessPoolExecutor(number, spawned, _begin, (threads, given, search))
         self._most = number * UNDER_WAY
 
@@ -48,19 +47,31 @@ class Workers:
         """As Translator.stream; a few chunks are under way at a time, so that memory does not grow."""
         remaining, begins, done = iter(lines), iter(prefixes), 0
         under_way: deque[Future[list[Translation]]] = deque()
+        fault: TransduceError | None = None  # of a line; what was read before it is translated first
         while True:
-            while len(under_way) < self._most and (some := list(itertools.islice(remaining, chunk or CHUNK))):
-                under_way.append(self._submit(some, wishes, list(itertools.islice(begins, len(some)))))
+            while len(under_way) < self._most and fault is None:
+                try:
+                    some = list(itertools.islice(remaining, chunk or CHUNK))
+                    prefix = list(itertools.islice(begins, len(some)))
+                except TransduceError as error:
+                    fault, some = error, []
+                if not some:
+                    break
+                under_way.append(self._submit(some, wishes, prefix))
             if not under_way:
-                return
+                break
             found = self._result(under_way.popleft())
             done += len(found)
             (progress or Progress()).update(done, lines=f"{done:,}")
             yield from found
+        if fault is not None:
+            raise fault
 
     def close(self) -> None:
-        """What is under way is given up."""
+        """What is under way is given up: after Ctrl-C nobody waits for it."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - self._others:
+            process.terminate()
 
     def _submit(self, lines: list[str], wishes: Wishes | None, prefixes: list[str]) -> Future[list[Translation]]:
         try:
@@ -78,32 +89,25 @@ class Workers:
 GONE = "a worker has ended before its work, perhaps for want of memory; try fewer --workers"
 
 
-def check_workers(number: int) -> None:
+def check_workers(number: int, engine: str | None = None) -> None:
     if not 1 <= number <= MOST:
         raise SettingsError(f"--workers {number} must be between 1 and {MOST}")
+    if number > 1 and engine == "ctranslate2":
+        raise SettingsError("--workers does not go with --engine ctranslate2, which takes all cores by itself")
 
 
 # ---- in a worker -----------------------------------------------------------------------------------------------
 
 
 def _begin(threads: int, given: Sequence[object], search: dict[str, object]) -> None:
+    follow_parent()
     import torch
 
     from transduce.model import Model
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who has asked for the work is told, and ends it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     global mine
     mine = Model.load(*given, **search)  # type: ignore[arg-type]
-
-
-def _end_with_parent() -> None:
-    """Nobody would read what a worker writes whose parent was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _translated(lines: list[str], wishes: Wishes | None, prefixes: list[str]) -> list[Translation]:

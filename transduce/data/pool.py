@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from transduce.data.tokenize import Chunk, Job, Sampling, Tokenized, tokenize
 from transduce.errors import DataError
 from transduce.settings.sections import DataSettings, TextSettings
+from transduce.signals import follow_parent, usable_cores
 from transduce.text.tokenizers import Tokenizers
 
 
@@ -24,7 +22,7 @@ def tokenize_all(chunks: Iterator[Chunk], jobs: Sequence[Job]) -> Iterator[Token
     if len(head) <= len(jobs):
         yield from (tokenize(chunk, jobs[chunk.part]) for chunk in head)
         return
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = usable_cores()
     # fork, where there is one, does not run the user's script again; workers touch neither torch nor a GPU
     start = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     tokenizers = jobs[0].tokenizers
@@ -62,18 +60,9 @@ def _start_worker(
     files: dict[str, bytes], text: TextSettings, jobs: Sequence[tuple[DataSettings, Sampling | None, bool]]
 ) -> None:
     global _jobs
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    follow_parent()
     tokenizers = Tokenizers.from_files(files, text)
     _jobs = [Job(tokenizers, *job) for job in jobs]
-
-
-def _end_with_parent() -> None:
-    """Who is killed cannot tell its workers to go."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _tokenize_there(chunk: Chunk) -> Tokenized:

@@ -27,6 +27,7 @@ from transduce.formats.ctranslate2_out import convert, library, token_name, why_
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
 from transduce.nn.layers import EncoderLayer
+from transduce.signals import usable_cores
 from transduce.text.special import BEGIN, END, PAD
 
 KEPT = 8  # converted models
@@ -49,7 +50,7 @@ class CTranslate2Engine:
         precision = "float32" if precision == "auto" else precision
         if precision in ("bfloat16", "float16"):
             raise SettingsError(f"search.precision={precision} is not for ctranslate2 on a CPU; take float32 or int8")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = usable_cores()
         self._end = [token_name(END)] if model.source_end else []
         path = _converted(model)
         before = torch.get_num_threads()

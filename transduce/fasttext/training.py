@@ -24,8 +24,10 @@ from transduce.signals import catch_signals
 
 STRETCH = 20_000  # words
 LOOK = 0.2  # seconds between looks at the threads
-OWN_ROWS = 1024  # of the most frequent words, which every thread has for itself
-MERGED_EVERY = 32, 1000  # lines: by losses that change all output rows, and by others
+MERGED_EVERY = 32, 1000  # lines of labels: by losses that change all output rows, and by others
+# Of the most frequent words each thread has so many output rows of its own, merged after so many words: both divided by
+# the number of threads, because each adds what it has learned without the others.
+OWN_ROWS, MERGED_WORDS = 2048, 4000
 SAVE_EVERY = 120.0  # seconds between checkpoints
 BITS = 0xFFFFFFFFFFFFFFFF
 
@@ -47,11 +49,12 @@ class Work:
         rare = counts.sum() / (len(counts) * counts) if s.balance and len(counts) else np.ones(len(counts))
         self.weights = rare.astype(np.float32)
         dense = s.loss in ("softmax", "ova")  # a line then writes into all rows
-        is_alone, of_words = threads_of(s) == 1, s.objective != "labels"
-        self.out = network.out
-        if of_words and s.loss == "ns" and not is_alone:
-            self.out = network.out._replace(own=network.U[:OWN_ROWS])
-        self.merged_every = 0 if is_alone else MERGED_EVERY[0 if dense else 1]
+        threads = threads_of(s)
+        self.out, self.merged_every = network.out, 0 if threads == 1 else MERGED_EVERY[0 if dense else 1]
+        if s.objective != "labels":
+            self.merged_every = MERGED_WORDS // threads
+            own = OWN_ROWS // threads if threads > 1 and s.loss == "ns" else 0
+            self.out = network.out._replace(own=network.U[:own])
 
     def do(self, number: int) -> tuple[float, int, int]:
         """The stretch of this number: (loss in all, of how many predictions, words read)."""
@@ -61,10 +64,11 @@ class Work:
         state = np.array([_mixed(s.seed, number)], np.uint64)
         where = (tuple(self.text), first, last, n.inputs, self.out)
         if s.objective == "labels":
-            given = (s.word_ngrams, n.bucket_rows, self.weights, rates, self.merged_every)
-            loss, predictions = labels(*where, *given, state)
+            how = (s.word_ngrams, n.bucket_rows, self.weights, rates, self.merged_every)
+            loss, predictions = labels(*where, *how, state)
         else:
-            loss, predictions = words(*where, s.objective == "skipgram", s.window, self.keep, rates, state)
+            skips = s.objective == "skipgram"
+            loss, predictions = words(*where, skips, s.window, self.keep, rates, self.merged_every, state)
         return loss, predictions, int(self.text.starts[last] - self.text.starts[first])
 
 

@@ -113,7 +113,7 @@ class Tokenizers:
     def train(
         cls, pairs: Iterable[tuple[str, ...]], settings: TextSettings, labels: Iterable[str] | None = None
     ) -> Tokenizers:
-        """From pairs of normalised text, which are kept in memory; `labels`: all, where pairs are a sample."""
+        """From pairs of normalised text, which are read twice; `labels`: all, where pairs are a sample."""
         of_source, of_target = _kinds(settings)
         read, protection = _rewrites(settings)[0], Protection(settings)
 

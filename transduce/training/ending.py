@@ -49,7 +49,7 @@ class Pace:
 class Ending:
     """The limits of a run, as far as a decay can be fitted to them."""
 
-    share: float  # of all updates that the decay takes
+    share: float  # of the time from the first update on that the decay takes, or of the steps
     steps: int | None
     seconds: float | None
     validate_every: int
@@ -66,11 +66,16 @@ class Ending:
 
     def decide(self, state: RunState, seconds: float, pace: Pace) -> Decay | None:
         """The decay, if it is to begin with the next update. `seconds`: of the run so far."""
-        by_clock = None if self.seconds is None else self._end(state, seconds, pace)
-        end = by_clock or self.steps
-        if end is None or state.step < round((1 - self.share) * end):
+        step = state.step
+        if self.steps is not None and step >= round((1 - self.share) * self.steps):
+            return Decay(step, max(self.steps, step + 1))
+        if self.seconds is None:
             return None
-        return Decay(state.step, max(end, state.step + 1))
+        left = self._seconds_left(state, seconds)
+        if left > self.share * (left + seconds - state.before_updates):
+            return None
+        end = self._end(state, seconds, pace)
+        return None if end is None else Decay(step, end)
 
     def correct(self, state: RunState, seconds: float, pace: Pace) -> int | None:
         """The last step, by the clock as it is now; as it was, where steps decide or the pace is not known."""

@@ -128,7 +128,10 @@ class Trainer:
         state = self.state
         if self.ending is None or state.decay is not None:
             return
-        decay = self.ending.decide(state, self.clock.common_seconds, self.pace)
+        seconds = self.clock.common_seconds
+        if state.step == 1:
+            state.before_updates = seconds
+        decay = self.ending.decide(state, seconds, self.pace)
         if decay is None:
             return
         state.decay_begin, state.decay_end, state.decay_for = *self.processes.gather(decay)[0], str(self.clock.limits)

@@ -13,7 +13,6 @@ from transduce.compiled import kernel
 
 NS, HS, SOFTMAX, OVA = 0, 1, 2, 3
 LONGEST_LINE = 1024  # words that fastText reads as one line
-MERGED_WORDS = 2000  # after so many, what threads have learned about the most frequent words is merged
 MOST = np.float32(30.0)
 ONE = np.float32(1.0)
 
@@ -227,11 +226,11 @@ def merge(U, own, base):
 
 
 @kernel
-def words(text, first, last, inputs, out, forwards, window, keep, rates, state):
+def words(text, first, last, inputs, out, forwards, window, keep, rates, merged_every, state):
     """Lines first:last of a text, by skip-gram (`forwards`) or CBOW: (the loss in all, of how many predictions).
 
     Threads would often write into the rows of the same few words, and wait for each other's caches. So each has its own
-    copies of the rows that `out.own` names, which every so many words are merged with those of the others."""
+    copies of the rows that `out.own` names, which after `merged_every` words are merged with those of the others."""
     D = inputs.E.shape[1]
     ids, starts = text[0], text[2]
     h, g, scores = np.empty(D, np.float32), np.empty(D, np.float32), np.empty(out.U.shape[0], np.float32)
@@ -240,12 +239,12 @@ def words(text, first, last, inputs, out, forwards, window, keep, rates, state):
     out = Out(out.loss, out.U, out.negatives, out.table, out.starts, out.nodes, out.codes, out.own.copy())
     base, merged = out.own.copy(), starts[first]
     for number in range(first, last):
-        if starts[number] - merged > MERGED_WORDS:
-            merge(out.U, out.own, base)
-            merged = starts[number]
         rate = np.float32(rates[0] + (rates[1] - rates[0]) * (number - first) / (last - first))
         place = starts[number]
         while place < starts[number + 1]:
+            if place - merged > merged_every:
+                merge(out.U, out.own, base)
+                merged = place
             count, place = read_words(ids, place, starts[number + 1], keep, state, line)
             if forwards:
                 found = skipgram_line(line, count, inputs, out, window, rate, h, g, scores, state)
