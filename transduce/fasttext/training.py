@@ -16,7 +16,7 @@ import numpy as np
 
 from transduce.errors import SettingsError
 from transduce.fasttext.encode import Text, spans
-from transduce.fasttext.kernels.learning import labels, words
+from transduce.fasttext.kernels.learning import LONGEST_LINE, labels, words
 from transduce.fasttext.network import Network
 from transduce.report import SILENT, Progress, Report
 from transduce.settings.sections import VectorSettings
@@ -53,8 +53,9 @@ class Work:
         self.out, self.merged_every = network.out, 0 if threads == 1 else MERGED_EVERY[0 if dense else 1]
         if s.objective != "labels":
             self.merged_every = MERGED_WORDS // threads
-            own = OWN_ROWS // threads if threads > 1 and s.loss == "ns" else 0
-            self.out = network.out._replace(own=network.U[:own])
+            line = min(LONGEST_LINE, text.starts[-1] / max(1, len(text.starts) - 1))  # words; merges lie between lines
+            has_own = threads > 1 and s.loss == "ns" and line <= self.merged_every
+            self.out = network.out._replace(own=network.U[: OWN_ROWS // threads if has_own else 0])
 
     def do(self, number: int) -> tuple[float, int, int]:
         """The stretch of this number: (loss in all, of how many predictions, words read)."""
