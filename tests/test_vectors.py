@@ -266,13 +266,16 @@ def test_a_threads_own_rows_change_nothing_where_it_is_alone(tmp_path: Path) -> 
     np.testing.assert_allclose(by_copies.U, plainly.U, atol=2e-5)
 
 
-def test_many_threads_learn_no_more_than_one(tmp_path: Path) -> None:
-    """Each adds what it has learned without the others: were that much, frequent rows would grow far too long."""
-    lines, lengths = topics(4000), []
-    for threads in (1, 8):
-        network = trained(lines, tmp_path / str(threads), subsample=1.0, epochs=2, threads=threads)
-        lengths.append(np.linalg.norm(network.U[:8], axis=1).mean())
-    assert lengths[1] < 1.25 * lengths[0]
+@pytest.mark.parametrize(
+    ("threads", "words", "a_line", "own"),
+    [(1, 3000, 10, 0), (2, 3000, 10, 1024), (4, 3000, 10, 512), (4, 3000, 3000, 0), (8, 3000, 10, 0), (2, 500, 10, 0)],
+)
+def test_a_few_threads_have_rows_of_their_own(threads: int, words: int, a_line: int, own: int, tmp_path: Path) -> None:
+    """Not where they would be merged too seldom: each adds what it has learned without the others."""
+    s = settings(objective="skipgram", loss="ns", threads=threads, min_count=1)
+    lines = [([], " ".join(f"w{i}" for i in range(at, at + a_line))) for at in range(0, words, a_line)]
+    source = read_source(s, lambda: lines, tmp_path)
+    assert len(training.Work(network_for(s, source), source.text).out.own) == own
 
 
 def new_rows(s: VectorSettings, source: Source) -> np.ndarray:

@@ -152,8 +152,8 @@ def translate(
     refused = {"--with": together, "--adapter": adapter, "--weights": weights, "--workers": workers > 1}
     translator = _load(loaded, searched, [flag for flag, value in refused.items() if value])
     note_unfinished(model, report)
-    asked = (n_best, keep, forbid, alternatives, alignments, json, shard, *loaded[2:], workers > 1)
-    mark = mark_of(model, inputs, translator.search, *asked)
+    asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
+    mark = mark_of(model, inputs, translator.search, *asked, *([CHUNK] if workers > 1 else []))
     kept = lines_kept(output, resume, mark, translator.engine.chunk if workers == 1 else CHUNK)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))

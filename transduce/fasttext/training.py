@@ -25,9 +25,9 @@ from transduce.signals import catch_signals
 STRETCH = 20_000  # words
 LOOK = 0.2  # seconds between looks at the threads
 MERGED_EVERY = 32, 1000  # lines of labels: by losses that change all output rows, and by others
-# Of the most frequent words each thread has so many output rows of its own, merged after so many words: both divided by
-# the number of threads, because each adds what it has learned without the others.
-OWN_ROWS, MERGED_WORDS = 2048, 4000
+# Of the most frequent words each of a few threads has so many output rows of its own, by their number, merged after so
+# many words, by its square: each adds what it has learned without the others, and of many that would be too much.
+OWN_ROWS, MERGED_WORDS, FEW_THREADS = 2048, 8000, 4
 SAVE_EVERY = 120.0  # seconds between checkpoints
 BITS = 0xFFFFFFFFFFFFFFFF
 
@@ -52,9 +52,10 @@ class Work:
         threads = threads_of(s)
         self.out, self.merged_every = network.out, 0 if threads == 1 else MERGED_EVERY[0 if dense else 1]
         if s.objective != "labels":
-            self.merged_every = MERGED_WORDS // threads
+            self.merged_every = MERGED_WORDS // threads**2
             line = min(LONGEST_LINE, text.starts[-1] / max(1, len(text.starts) - 1))  # words; merges lie between lines
-            has_own = threads > 1 and s.loss == "ns" and line <= self.merged_every
+            has_own = 1 < threads <= FEW_THREADS and line <= self.merged_every and s.loss == "ns"
+            has_own = has_own and len(network.U) > OWN_ROWS  # in a smaller vocabulary all words are frequent
             self.out = network.out._replace(own=network.U[: OWN_ROWS // threads if has_own else 0])
 
     def do(self, number: int) -> tuple[float, int, int]:

@@ -129,7 +129,7 @@ class Trainer:
         if self.ending is None or state.decay is not None:
             return
         seconds = self.clock.common_seconds
-        if state.step == 1:
+        if state.step == 1 and self.clock.limits.minutes is not None:
             state.before_updates = seconds
         decay = self.ending.decide(state, seconds, self.pace)
         if decay is None:
