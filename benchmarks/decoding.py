@@ -58,7 +58,7 @@ def ours(model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[
 
     def translate(sources: Sources) -> list[list[int]]:
         with garbage_collection_paused():  # as Model.translate has it
-            requests = [Request(ids, most(len(ids))) for ids in sources]
+            requests = list(map(Request, sources, map(most, map(len, sources))))
             return [hypotheses[0].tokens for hypotheses in engine.find(requests, roles, lambda _: None)]
 
     return translate
@@ -93,8 +93,10 @@ def measure(systems: dict[str, Translate], sources: Sources, rounds: int) -> dic
     facts: dict[str, dict[str, Any]] = {name: {"speeds": []} for name in systems}
     for name, translate in systems.items():
         facts[name]["outputs"] = translate(sources)  # also compiles
+    outputs: list[list[int]] = []
     for _ in range(rounds):
         for name, translate in systems.items():
+            outputs.clear()  # of the turn before: to free a million lists takes time, which is nobody's
             torch.set_num_threads(THREADS)  # CTranslate2 sets it to 1, for everybody in the process
             synchronize()
             if torch.cuda.is_available():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections import deque
 from collections.abc import Callable
 
@@ -22,8 +23,8 @@ class Waiting:
 
     def __init__(self, requests: list[Request], send: Callable[[Tensor], Tensor], source_end: bool) -> None:
         self._requests, self._send, self._source_end = requests, send, source_end
-        self.lengths = np.array([len(request.source) for request in requests])
-        self.most = np.array([request.most for request in requests])
+        self.lengths = np.fromiter((len(request.source) for request in requests), np.int64, len(requests))
+        self.most = np.fromiter(map(operator.attrgetter("most"), requests), np.int64, len(requests))
         self._order = np.argsort(-self.lengths, kind="stable")
         self._laid_out: deque[tuple[np.ndarray, Arrivals]] = deque()
         self._begin = 0  # of what is not laid out yet
