@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -211,25 +212,26 @@ def from_disk_to_disk(given: argparse.Namespace, device: str) -> dict:
         few = Path(folder) / "few"
         few.write_text("".join(f"{line}\n" for line in itertools.islice(read_lines(source), 10_000)))
         result: dict[str, dict] = {}
-        for beam in given.beams:
-            systems = {f"transduce {model.engine.name}": functools.partial(by_stream, beam)}
-            if given.workers > 1:
-                crew = Workers(given.workers, given.model, device, split=False, beam=beam)
-                list(crew.stream(itertools.islice(read_lines(source), CHUNK * given.workers)))  # each compiles
-                systems[f"transduce, {given.workers} workers"] = functools.partial(by_workers, crew)
+
+        def time_of(beam: int, name: str, run: Callable[[Path], None]) -> None:
+            run(few)  # compiles
+            begin = time.perf_counter()
+            run(source)
+            seconds = time.perf_counter() - begin
+            facts = {"seconds": round(seconds, 2), "lines_per_second": round(given.file / seconds)}
+            print(f"  beam {beam} {name:50} {json.dumps(facts)}", file=sys.stderr, flush=True)
+            result.setdefault(f"beam {beam}", {})[name] = facts
+
+        for beam in given.beams:  # one after the other: a GPU's memory is not for all of them
+            for number in given.workers:
+                with closing(Workers(number, given.model, device, split=False, beam=beam)) as crew:
+                    list(crew.stream(itertools.islice(read_lines(source), CHUNK * number)))  # each compiles
+                    time_of(beam, f"transduce, {number} workers", functools.partial(by_workers, crew))
+            time_of(beam, f"transduce {model.engine.name}", functools.partial(by_stream, beam))
             for batch in given.batches:
                 for name, make in peers(model.model, device, beam, batch, None).items():
                     if name in given.peers or not given.peers:
-                        systems[f"{name}, batches of {batch}"] = functools.partial(by_loop, make())
-            facts: dict[str, dict] = {}
-            for name, run in systems.items():
-                run(few)  # compiles
-                begin = time.perf_counter()
-                run(source)
-                seconds = time.perf_counter() - begin
-                facts[name] = {"seconds": round(seconds, 2), "lines_per_second": round(given.file / seconds)}
-                print(f"  beam {beam} {name:50} {json.dumps(facts[name])}", file=sys.stderr, flush=True)
-            result[f"beam {beam}"] = facts
+                        time_of(beam, f"{name}, batches of {batch}", functools.partial(by_loop, make()))
     return {"model": str(given.model), "lines": given.file, "systems": result}
 
 
@@ -272,7 +274,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="sentences of a peer's batch")
     parser.add_argument("--file", type=int, default=0, help="lines of a file that is translated from disk to disk")
     parser.add_argument("--batches", type=int, nargs="+", default=[512, 1024, 2048], help="of peers, for --file")
-    parser.add_argument("--workers", type=int, default=1, help="processes of ours beside one, for --file")
+    parser.add_argument("--workers", type=int, nargs="*", default=[], help="so many processes of ours too, for --file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", type=int, default=0, help="sentences that are also translated one by one")
     parser.add_argument("--device", default="auto")

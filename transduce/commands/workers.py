@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHUNK = 8192  # lines that a worker gets at once
 UNDER_WAY = 2  # chunks for every worker
 MOST = 64
+SHARED = 0.9  # of a GPU's memory, among all workers
 mine: Model  # in a worker: the model that it has loaded
 
 
@@ -33,7 +34,7 @@ class Workers:
         threads = max(1, usable_cores() // number)
         spawned = multiprocessing.get_context("spawn")  # a process that uses a GPU cannot be forked
         self._others = set(multiprocessing.active_children())
-        self._pool = ProcessPoolExecutor(number, spawned, _begin, (threads, given, search))
+        self._pool = ProcessPoolExecutor(number, spawned, _begin, (threads, SHARED / number, given, search))
         self._most = number * UNDER_WAY
 
     def stream(
@@ -99,13 +100,15 @@ def check_workers(number: int, engine: str | None = None) -> None:
 # ---- in a worker -----------------------------------------------------------------------------------------------
 
 
-def _begin(threads: int, given: Sequence[object], search: dict[str, object]) -> None:
+def _begin(threads: int, share: float, given: Sequence[object], search: dict[str, object]) -> None:
     follow_parent()
     import torch
 
     from transduce.model import Model
 
     torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(share)
     global mine
     mine = Model.load(*given, **search)  # type: ignore[arg-type]
 

@@ -25,7 +25,7 @@ from transduce.text.special import BEGIN
 
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
 ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too
-MOST_ARRIVALS = 16  # such recordings; each keeps its own memory
+MOST_ARRIVALS = 16  # such recordings
 
 
 class Shape(NamedTuple):
@@ -60,6 +60,8 @@ class RecordedSearch:
         self.slots = _empty_slots(shape, device)
         self.past = self._caches(self.weights.self_heads, shape.steps * shape.beams)
         self.memory = self._caches(self.weights.cross_heads, shape.sources)
+        # what is played leaves nothing there that is read later, so all recordings work in the same memory
+        self._workspace = torch.cuda.graph_pool_handle() if device == "cuda" else None
         self._step = self._recorded(self._run)
         self._arrivals: dict[tuple[int, int], tuple[Arrivals, Callable[[], None]]] = {}
 
@@ -102,7 +104,7 @@ class RecordedSearch:
                 work()
         torch.cuda.current_stream().wait_stream(beside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self._workspace):
             work()
         return graph.replay
 

@@ -22,6 +22,7 @@ from transduce.engine.places import Look, Places
 from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape
 from transduce.engine.waiting import Waiting
 from transduce.engine.walk_back import Found, hypotheses_of
+from transduce.errors import SettingsError
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
 MANY, MANY_STEPS, FEW_STEPS = 512, 1, 2  # steps of a round; of many sentences some are always done
@@ -48,8 +49,14 @@ class RefillEngine:
 
     @torch.inference_mode()
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        with garbage_collection_paused():
-            return self._find(requests, roles, found)
+        try:
+            with garbage_collection_paused():
+                return self._find(requests, roles, found)
+        except torch.OutOfMemoryError as error:
+            raise SettingsError(
+                "the memory of this GPU is full; let nothing else use it, or try fewer --workers, "
+                "a smaller search.beam, or --device cpu"
+            ) from error
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         waiting = Waiting(requests, self._send, self.model.source_end)
@@ -144,8 +151,12 @@ class RefillEngine:
         return slot * (steps + sources // beams) + 8 * w.projection.weight.size(0)
 
     def _room(self) -> int:
-        """Half of what is free, for one recording."""
-        return torch.cuda.mem_get_info()[0] // 2 if self.device == "cuda" else 2**31
+        """Half of what is free, for one recording; of this process's share, where several use the GPU together."""
+        if self.device != "cuda":
+            return 2**31
+        free, all_of_it = torch.cuda.mem_get_info()
+        share = int(torch.cuda.get_per_process_memory_fraction() * all_of_it)
+        return min(free, share - torch.cuda.memory_allocated()) // 2
 
     def _send(self, x: torch.Tensor) -> torch.Tensor:
         return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x
