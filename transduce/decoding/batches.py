@@ -97,13 +97,19 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
 
 
 def shared_out(items: Sequence[int], sizes: list[int], roles: Roles, workers: int) -> list[list[int]]:
-    """Batches in a number that so many workers can share: with five batches one of two would stand idle at the end."""
+    """Batches in a number that so many workers can share, all about as full: with five, or a small last one, one of two
+    would stand idle at the end."""
+    workers = min(workers, MOST_WORKERS)
     groups = list(batches(items, sizes, roles.slots, roles.size))
-    slots, workers = roles.slots, min(workers, MOST_WORKERS)
-    while len(groups) % workers and 1 < len(groups) < min(8 * workers, len(items)):
-        slots -= max(1, roles.slots // 32)
-        groups = list(batches(items, sizes, slots, roles.size))
-    return groups
+    most = -(-len(groups) // workers) * workers
+    if workers == 1 or not 1 < len(groups) <= 8 * workers:
+        return groups
+    low, high = roles.size * max(sizes) - 1, roles.slots  # the fewest slots that make no more batches than that
+    while high - low > 1:
+        slots = (low + high) // 2
+        fewer = len(list(batches(items, sizes, slots, roles.size))) <= most
+        low, high = (low, slots) if fewer else (slots, high)
+    return list(batches(items, sizes, high, roles.size))
 
 
 def batches(items: Iterable[int], sizes: list[int], slots: int, width: int = 1) -> Iterator[list[int]]:

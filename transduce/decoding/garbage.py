@@ -20,4 +20,7 @@ def garbage_collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if gc.get_freeze_count() == 0:  # nobody else keeps objects from the collector
+                gc.freeze()  # what was made is old from now on: else all of it would be
+                gc.unfreeze()  # looked through at once
             gc.enable()

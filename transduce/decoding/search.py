@@ -35,7 +35,7 @@ class Roles(NamedTuple):
     rules: Sequence[Rule] = ()
     choose: Chooser = Best()
     exact: bool = True  # stop when no open hypothesis can win, not when `size` have ended
-    slots: int = 4096  # of a batch, beams included
+    slots: int = 5120  # of a batch, beams included
     begin: tuple[int, ...] = ()  # tokens that stand before every translation and are no part of it: its language
 
 

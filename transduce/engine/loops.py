@@ -25,6 +25,16 @@ P5, P4, P3, P2, P1, P0 = (
 
 
 @kernel
+def embed(tokens, n, table, positions, scale, x):
+    """x = table[tokens] * scale + positions[n]: what all hypotheses wrote last, at step n."""
+    at = positions[n]
+    for row in range(len(tokens)):
+        vector, out = table[tokens[row]], x[row]
+        for i in range(len(out)):
+            out[i] = vector[i] * np.float32(scale) + at[i]
+
+
+@kernel
 def look_back(qkv, past, ancestors, active, n, scale, read):
     """Write keys and values of step n, then let every hypothesis look at its history.
 
@@ -121,7 +131,7 @@ def exponentials(x, count, bits):
 
 @kernel
 def add_norm(x, written, gamma, beta, eps, out):
-    """x += written, and out = (x - μ) / √(σ² + ε) · γ + β."""
+    """x += written, and out = (x - μ) / √(σ² + ε) · γ + β; out may be x."""
     width = np.float32(x.shape[1])
     for row in range(len(x)):
         stream, new, normed, total = x[row], written[row], out[row], np.float32(0)

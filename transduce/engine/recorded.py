@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from transduce.decoding.hypotheses import IMPOSSIBLE, Penalty
 from transduce.engine.incremental import Incremental
-from transduce.engine.weights import Heads, Layer, Norm
+from transduce.engine.weights import Heads, Layer, Norm, position_table
 from transduce.fast.kernels.choose import Slots, choose
 from transduce.fast.kernels.decode_attention import add_norm, embed, look_at_memory, look_back, put_memory
-from transduce.nn.positions import LearnedPositions
 from transduce.nn.precision import Affine
 from transduce.nn.rows import Rows
 from transduce.text.special import BEGIN
@@ -142,10 +141,8 @@ class RecordedSearch:
     def _embedded(self) -> Tensor:
         """The last token of every hypothesis as a vector (R * B, D)."""
         w, slots, embedding = self.weights, self.slots, self.weights.embedding
-        positions = embedding.positions
-        table = positions.table.weight if isinstance(positions, LearnedPositions) else positions.table
-        assert isinstance(table, Tensor)
-        x = embed(slots.tokens, slots.length, embedding.tokens.weight, table, embedding.scale, w.dtype)
+        table, positions = embedding.tokens.weight, position_table(embedding)
+        x = embed(slots.tokens, slots.length, table, positions, embedding.scale, w.dtype)
         return x if isinstance(embedding.norm, nn.Identity) else embedding.norm(x)
 
     def _layer(self, i: int, layer: Layer, x: Tensor, h: Tensor, after: Norm | None) -> tuple[Tensor, Tensor]:

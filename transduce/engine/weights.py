@@ -63,7 +63,6 @@ class DecoderWeights(NamedTuple):
     """All that a step of the decoder reads."""
 
     embedding: Embedding
-    embedding_positions: int  # that it has
     layers: list[Layer]
     self_heads: Heads
     cross_heads: Heads
@@ -89,7 +88,6 @@ def decoder_weights(model: Seq2Seq, dtype: torch.dtype) -> DecoderWeights | None
     first = layers[0]
     return DecoderWeights(
         embedding=model.target,
-        embedding_positions=_positions(model.target.positions),
         layers=[_layer(layer, dtype) for layer in layers],
         self_heads=_heads(first.self_attention),
         cross_heads=_heads(first.cross_attention),
@@ -102,9 +100,10 @@ def decoder_weights(model: Seq2Seq, dtype: torch.dtype) -> DecoderWeights | None
     )
 
 
-def _positions(positions: nn.Module) -> int:
-    table = positions.table
-    return table.num_embeddings if isinstance(table, nn.Embedding) else len(cast(Tensor, table))
+def position_table(embedding: Embedding) -> Tensor:
+    """What is added at each position, computed or learned (positions, D)."""
+    table = embedding.positions.table
+    return table.weight if isinstance(table, nn.Embedding) else cast(Tensor, table)
 
 
 def _is_known(module: nn.Module) -> bool:

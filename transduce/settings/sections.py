@@ -311,7 +311,7 @@ class SearchSettings:
         "auto", "auto: float32, on a GPU bfloat16; whole numbers are ctranslate2's"
     )
     split: bool = setting(True, "translate the sentences of a line one by one, and those too long in pieces")
-    tokens: int = setting(4096, "slots of a decoding batch, beams included", least=1)
+    tokens: int = setting(5120, "slots of a decoding batch, beams included", least=1)
     aligner: str | None = setting(None, 'head that links words, such as "4.2 reads"; training finds the best one')
 
 
