@@ -47,16 +47,19 @@ class PlainEngine:
     chunk = 4096
     takes_rules = True
 
-    def __init__(self, model: Seq2Seq, device: str, name: str = "plain") -> None:
+    def __init__(self, model: Seq2Seq, device: str, name: str = "plain", larger: int = 1) -> None:
+        """`larger`: times as large batches as are asked for."""
         self.model = model
         self.device = device
         self.name = f"{name} on {device}"
+        self.larger = larger
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         self.model.eval()
         results: list[list[Hypothesis]] = [[] for _ in requests]
         sizes = [len(request.source) + 1 for request in requests]
-        groups = shared_out(range(len(requests)), sizes, roles, torch.get_num_threads() if self.device == "cpu" else 1)
+        workers = torch.get_num_threads() if self.device == "cpu" else 1
+        groups = shared_out(range(len(requests)), sizes, self.larger * roles.slots, roles.size, workers)
 
         def search_all(group: list[int]) -> list[list[Hypothesis]]:
             return self._search([requests[i] for i in group], roles)
@@ -96,20 +99,20 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
             torch.set_num_threads(cores)
 
 
-def shared_out(items: Sequence[int], sizes: list[int], roles: Roles, workers: int) -> list[list[int]]:
+def shared_out(items: Sequence[int], sizes: list[int], slots: int, width: int, workers: int) -> list[list[int]]:
     """Batches in a number that so many workers can share, all about as full: with five, or a small last one, one of two
     would stand idle at the end."""
     workers = min(workers, MOST_WORKERS)
-    groups = list(batches(items, sizes, roles.slots, roles.size))
+    groups = list(batches(items, sizes, slots, width))
     most = -(-len(groups) // workers) * workers
     if workers == 1 or not 1 < len(groups) <= 8 * workers:
         return groups
-    low, high = roles.size * max(sizes) - 1, roles.slots  # the fewest slots that make no more batches than that
+    low, high = width * max(sizes) - 1, slots  # the fewest slots that make no more batches than that
     while high - low > 1:
-        slots = (low + high) // 2
-        fewer = len(list(batches(items, sizes, slots, roles.size))) <= most
-        low, high = (low, slots) if fewer else (slots, high)
-    return list(batches(items, sizes, high, roles.size))
+        middle = (low + high) // 2
+        fewer = len(list(batches(items, sizes, middle, width))) <= most
+        low, high = (low, middle) if fewer else (middle, high)
+    return list(batches(items, sizes, high, width))
 
 
 def batches(items: Iterable[int], sizes: list[int], slots: int, width: int = 1) -> Iterator[list[int]]:

@@ -23,6 +23,8 @@ from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 
 MOST_BEAMS = 16  # that the recorded search follows
+LARGER = 8  # batches that a GPU steps through in the time of one
+FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then
 WORTH_LOOPS = 200  # sentences from which on it pays to load them, and once a machine to wait for their compilation
 
 
@@ -54,7 +56,10 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
 def make_steps(model: Seq2Seq, device: str) -> Engine:
     """Fast steps in float32, nothing recorded: for a model that changes again, as in training."""
     incremental = _incremental(model, torch.float32)
-    return PlainEngine(model, device) if incremental is None else PlainEngine(incremental, device, "fast (float32)")
+    if incremental is None:
+        return PlainEngine(model, device)
+    larger = LARGER if device == "cuda" and len(model.projection.weight) <= FEW_TOKENS else 1
+    return PlainEngine(incremental, device, "fast (float32)", larger)
 
 
 def _incremental(model: Seq2Seq, dtype: torch.dtype) -> Incremental | None:

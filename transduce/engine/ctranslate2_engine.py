@@ -108,13 +108,13 @@ def _options(roles: Roles) -> dict[str, Any]:
 
 def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]:
     """Scored as ours are: CTranslate2 gives log-probabilities when it is asked for no penalty."""
-    found = []
+    found, given = [], len(roles.begin)
     for names, total in zip(answer.hypotheses, answer.scores, strict=True):
-        tokens = [int(name) for name in names[len(roles.begin) :]][: request.most]  # its own limit, not the batch's
-        complete = len(tokens) < request.most
-        score = roles.penalty.score(total, len(tokens) + complete)
-        found.append(Hypothesis(tokens, score, total, complete))
-    return ranked(found)[: roles.n_best]
+        length = min(len(names) - given, request.most)  # its own limit, not the batch's
+        complete = length < request.most
+        found.append(Hypothesis(names, roles.penalty.score(total, length + complete), total, complete))
+    best, end = ranked(found)[: roles.n_best], given + request.most
+    return [hypothesis._replace(tokens=list(map(int, hypothesis.tokens[given:end]))) for hypothesis in best]
 
 
 def _converted(model: Transformer) -> Path:

@@ -39,8 +39,8 @@ def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], trainin
     length = int(training.source.begins[end]) if end < len(training.source.begins) else len(training.source.ids)
     usual = Usual.learn(training.source.ids[:length], training.source.begins[:end], vocabulary)
     planted = [line for kind in plant(pairs, translator, Random(1)) for line in kind]
-    real = answers(translator, [source for source, _ in pairs])
-    false = answers(translator, planted)
+    every = answers(translator, [*(source for source, _ in pairs), *planted])  # together: batches are fuller
+    real, false = every[: len(pairs)], every[len(pairs) :]
     quality = chrf_of_each([translation for _, translation in real], [target for _, target in pairs])
     return _fit([a for a, _ in real], [a for a, _ in false], np.array(quality) >= GOOD, usual)
 

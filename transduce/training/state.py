@@ -66,9 +66,11 @@ class RunState:
         return found.get(step)
 
     def best_steps(self) -> list[int]:
-        """The steps that were validated, the best first; of equal ones the earlier."""
+        """The steps that were validated, the best first; of equal ones the earlier. From the decay on only those in it
+        count: what validated better at the full learning rate had luck with some lines."""
         best: list[tuple[Validation, int]] = []
-        for step, loss, score in self.validations:
+        in_decay = [v for v in self.validations if self.decay_begin is not None and v[0] > self.decay_begin]
+        for step, loss, score in in_decay or self.validations:
             if loss is not None:  # there was validation text
                 result = Validation(loss, score)
                 place = next((i for i, (other, _) in enumerate(best) if result.better_than(other)), len(best))
@@ -81,11 +83,19 @@ class RunState:
         self.validated = self.step
         if result is None:
             return False
-        better = result.better_than(self.best)
+        better = result.better_than(self.best) or self._is_first_in_decay()
         self.since_best = 0 if better else self.since_best + 1
         if better:
             self.best_loss, self.best_score = result.loss, result.score
         return better
+
+    def _is_first_in_decay(self) -> bool:
+        """Whether this step is in the decay, and the best so far of before it; not of an earlier run's end, which is
+        the model until it is beaten."""
+        if self.decay_begin is None:
+            return False
+        best = [step for step, *result in self.validations[:-1] if result == [self.best_loss, self.best_score]]
+        return bool(best) and max(best) <= self.decay_begin < self.step
 
     def to_json(self) -> bytes:
         return strict_json.dumps(asdict(self), indent=1).encode()
