@@ -52,15 +52,17 @@ VOCABULARY = 16_000
 THREADS = torch.get_num_threads()
 
 
-def ours(model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[[int], int]) -> Translate:
+def ours(
+    model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[[int], int], engine: str = "auto"
+) -> Translate:
     """transduce's engine, stopping as the others do."""
-    engine = make_engine(model, SearchSettings(precision=precision), device)
+    searches = make_engine(model, SearchSettings(engine=engine, precision=precision), device)
     roles = Roles(beam, 1, Penalty(ALPHA, plain=True), exact=False)
 
     def translate(sources: Sources) -> list[list[int]]:
         with garbage_collection_paused():  # as Model.translate has it
             requests = list(map(Request, sources, map(most, map(len, sources))))
-            return [hypotheses[0].tokens for hypotheses in engine.find(requests, roles, lambda _: None)]
+            return [hypotheses[0].tokens for hypotheses in searches.find(requests, roles, lambda _: None)]
 
     return translate
 
@@ -85,6 +87,9 @@ def peers(model: Seq2Seq, device: str, beam: int, batch: int, forced: int | None
     return {
         "HF generate float32": lambda: hugging_face(model, device, torch.float32, batch, **options),
         "CTranslate2 float32": lambda: ctranslate2(model, "float32", batch, **c_options),
+        "CTranslate2 float32, with scores": lambda: ctranslate2(
+            model, "float32", batch, return_scores=True, **c_options
+        ),
         "CTranslate2 int8": lambda: ctranslate2(model, "int8", batch, **c_options),
     }
 
@@ -178,6 +183,11 @@ def trained(given: argparse.Namespace, device: str) -> dict:
         systems = {f"transduce {p}": ours(model.model, device, p, beam, model.lengths.limit) for p in precisions} | {
             name: make() for name, make in peers(model.model, device, beam, given.batch, None).items()
         }
+        if device == "cpu":
+            through = ours(model.model, device, "float32", beam, model.lengths.limit, "ctranslate2")
+            systems["transduce --engine ctranslate2 float32"] = through
+        if given.peers:
+            systems = {name: system for name, system in systems.items() if name in given.peers}
         work = functools.partial(work_of, model.model, sources, beam=beam)
         facts = report(measure(systems, sources, given.rounds), model.tokenizers.target.decode, reference, work)
         if given.latency:
