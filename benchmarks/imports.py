@@ -82,6 +82,7 @@ def numbers(case: Case, model: Model) -> tuple[dict[int, int], dict[int, int]]:
     names = foreign.names_of(case.folder)
     found = []
     for side, known in zip(sides, names, strict=True):
+        known = known | {f"<unused {i}>": i for i in range(case.model.config.vocab_size)}  # rows without a piece
         pieces = enumerate(foreign.raw_pieces(side))
         found.append({i: known[piece] for i, piece in pieces if piece in known} | {END: case.model.config.eos_token_id})
     return found[0], found[1]
@@ -96,9 +97,11 @@ def compare(case: Case, lines: list[tuple[str, str]], place: Path) -> dict[str, 
     start = case.model.config.decoder_start_token_id
     pieces = enumerate(model.tokenizers.target.pieces(range(model.tokenizers.target.size)))
     names = {target[i]: piece for i, piece in pieces if i in target}
+    end = case.model.config.eos_token_id
+    answers = {beam: model.with_search(beam=beam).translate([line for line, _ in lines]) for beam in equal}
     for number, (line, other) in enumerate(lines):
         ids, written = model.tokenizers.source.encode([line])[0], model.tokenizers.target.encode([other])[0]
-        there = torch.tensor([[source[i] for i in ids] + [case.model.config.eos_token_id]])
+        there = torch.tensor([[source[i] for i in ids] + [end]])
         if number < COMPARED:
             with torch.no_grad():
                 logits = model.model(lay_out([[[*ids, END]]]), lay_out([[[BEGIN, *written]]]))[0]
@@ -107,19 +110,13 @@ def compare(case: Case, lines: list[tuple[str, str]], place: Path) -> dict[str, 
             here = sorted(target)
             worst = max(worst, float((logits[:, here] - wanted[:, [target[i] for i in here]]).abs().max()))
         for beam in equal:
-            answer = model.with_search(beam=beam).translate(line)
+            answer = answers[beam][number]
             given = {} if case.first is None else {"forced_bos_token_id": case.first}
             out = case.model.generate(
                 there, num_beams=beam, do_sample=False, early_stopping=beam > 1, max_length=None,
                 max_new_tokens=model.lengths.limit(len(ids)) + len(given), forced_eos_token_id=None,
                 bad_words_ids=[[i] for i in case.never], **given,
             )[0].tolist()[1 + len(given) :]  # fmt: skip
-            names = {
-                target[i]: piece
-                for i, piece in enumerate(model.tokenizers.target.pieces(range(model.tokenizers.target.size)))
-                if i in target
-            }
-            end = case.model.config.eos_token_id
             expected = [names.get(i) for i in out if i not in (end, *case.never)]
             equal[beam] += list(answer.candidates[0].tokens) == expected
             cut += list(answer.candidates[0].tokens) != expected and end not in out and answer.status != "length"
@@ -131,6 +128,7 @@ def main() -> None:
     words.add_argument("--lines", type=int, default=200)
     words.add_argument("--kinds", nargs="+", default=["marian", *foreign.CODES, "bart"])
     words.add_argument("--activations", nargs="+", choices=ACTIVATIONS, default=list(ACTIVATIONS))
+    words.add_argument("--name", default="imports", help="of the file of results")
     words.add_argument("--output", type=Path, default=HERE / "results")
     given = words.parse_args()
     transformers.utils.logging.set_verbosity_error()
@@ -144,7 +142,7 @@ def main() -> None:
             result[case.name] = found
             shown = f"{found['logits']:.1e} | {found['greedy']} | {found['beam 4']} | {found['ended here only']}"
             print(f"| {case.name} | {shown} | {found['lines']} |", flush=True)
-    write(given.output, "imports", {"models": result})
+    write(given.output, given.name, {"models": result})
 
 
 if __name__ == "__main__":
