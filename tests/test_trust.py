@@ -109,6 +109,28 @@ def test_usual_pairs_do_not_surprise() -> None:
     assert max(surprise[0], surprise[3]) < min(surprise[1], surprise[2])
 
 
+def test_pairs_are_told_apart_in_a_large_text() -> None:
+    """With one table as small as the text has pairs, every second pair that never was would seem to have been."""
+    rng = np.random.default_rng(1)
+    ids = rng.integers(4, 5000, 200_000)
+    usual = Usual.learn(ids, np.array([0]), 5000)
+    assert not usual.surprise(ids[:-1], ids[1:])[1].any()
+    unseen = usual.surprise(rng.integers(4, 5000, 10_000), rng.integers(4, 5000, 10_000))[1]
+    assert unseen.mean() > 0.95
+
+
+def test_a_rule_of_before_there_were_two_tables_is_read(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(trained, folder)
+    tensors = read_tensors(folder / TRUST)
+    tensors["pairs"] = tensors["pairs"][0].clone()
+    write_folder(folder, {TRUST: tensor_bytes(tensors)})
+    trust = read_trust(folder, Model.load(trained).tokenizers.source.size)
+    assert trust is not None
+    assert trust.usual.pairs.shape == (1, tensors["pairs"].numel())
+    trust.judge([Answer("ab", [4, 5], [5], -1.0)])
+
+
 def test_logistic_finds_the_odds() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(4000, 2))
@@ -126,7 +148,7 @@ def test_too_little_text_or_too_poor_a_model_gives_no_rule(trained: Path, model_
 
 def test_unknown_by_its_share() -> None:
     count = len(FEATURES)
-    usual = Usual(np.ones(10, np.float32), np.zeros(2**18, np.uint8))
+    usual = Usual(np.ones(10, np.float32), np.zeros((2, 8), np.uint8))
     rule = Trust(
         usual, np.zeros(count), np.ones(count), np.zeros(count + 1), np.zeros(count + 1), np.array([9, 0.3, 0])
     )
@@ -144,7 +166,7 @@ def test_a_damaged_rule_is_named(trained: Path, tmp_path: Path, damage: str) -> 
     if damage == "missing":
         del tensors["doubt"]
     elif damage == "shape":
-        tensors["pairs"] = tensors["pairs"][:10].clone()
+        tensors["pairs"] = tensors["pairs"].repeat(2, 1)
     else:
         tensors["limits"] = torch.full((3,), float("nan"))
     write_folder(folder, {TRUST: tensor_bytes(tensors)})

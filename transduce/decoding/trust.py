@@ -22,9 +22,10 @@ from transduce.models.weights import read_tensors
 from transduce.text.special import END, UNKNOWN
 
 TRUST = "trust.safetensors"
-PAIRS = 2**18  # places for pairs of tokens; which place is theirs, their hash says
+HASHES = ((1_000_003, 7_919), (15_485_863, 999_983))  # of pairs of tokens: factors of the first and of the second
+ROOM, MOST_PLACES = 4, 2**21  # places of a table for every pair that was seen, at least; and at the most
 STEPS = 16  # of a count's logarithm, kept in a byte
-SHARE = 0.8  # that a pair of tokens counts for, beside the second of them alone
+SHARE = 0.9  # that a pair of tokens counts for, beside the second of them alone
 FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
 
 
@@ -44,22 +45,30 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Usual:
-    """How usual tokens of the source are, and tokens side by side."""
+    """How usual tokens of the source are, and tokens side by side.
+
+    Pairs are counted in two tables, each by a hash of its own: where one has mixed a pair with others, the other rarely
+    has, so the lesser count is right (a count-min sketch; Cormode and Muthukrishnan, 2005).
+    """
 
     tokens: np.ndarray  # (vocabulary,) float32: counts
-    pairs: np.ndarray  # (PAIRS,) uint8: logarithms of counts
+    pairs: np.ndarray  # (tables, places) uint8: logarithms of counts
 
     @staticmethod
     def learn(ids: np.ndarray, begins: np.ndarray, vocabulary: int) -> Usual:
         """From sentences end to end, which begin there."""
         ids = _with_ends(ids, begins)
-        counts = np.bincount(_place(ids[:-1], ids[1:]), minlength=PAIRS)
+        before, after = ids[:-1], ids[1:]
+        seen = len(np.unique(before * vocabulary + after))
+        places = min(MOST_PLACES, 1 << (ROOM * seen - 1).bit_length())
+        counts = np.stack([np.bincount(_place(before, after, by, places), minlength=places) for by in HASHES])
         logarithms = np.minimum(255, np.round(STEPS * np.log1p(counts))).astype(np.uint8)
         return Usual(np.bincount(ids, minlength=vocabulary).astype(np.float32), logarithms)
 
     def surprise(self, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of the second of each pair of tokens, in nats; and whether the pair was never seen."""
-        seen = np.expm1(self.pairs[_place(before, after)] / STEPS)
+        counted = [table[_place(before, after, by, len(table))] for by, table in zip(HASHES, self.pairs, strict=False)]
+        seen = np.expm1(np.min(counted, axis=0) / STEPS)
         alone = (self.tokens[after] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
         together = np.minimum(1.0, seen / np.maximum(self.tokens[before], 1.0))
         return -np.log(SHARE * together + (1 - SHARE) * alone), seen < 0.5
@@ -70,8 +79,8 @@ def _with_ends(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
     return np.append(np.insert(ids.astype(np.int64), begins, END), END)
 
 
-def _place(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    return (before * 1_000_003 + after * 7_919) % PAIRS
+def _place(before: np.ndarray, after: np.ndarray, factors: tuple[int, int], places: int) -> np.ndarray:
+    return (before * factors[0] + after * factors[1]) % places
 
 
 @dataclass(frozen=True)
@@ -154,8 +163,11 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
         return None
     verify(folder, [TRUST])
     stored = read_tensors(folder / TRUST)
-    count = len(FEATURES)
-    shapes = {"tokens": (vocabulary,), "pairs": (PAIRS,), "limits": (3,), "means": (count,), "scales": (count,)}
+    if "pairs" in stored and stored["pairs"].dim() == 1:  # of an older version, which had one table
+        stored["pairs"] = stored["pairs"].unsqueeze(0)
+    count, tables = len(FEATURES), tuple(stored.get("pairs", torch.zeros(0)).shape)
+    tables = tables if len(tables) == 2 and 1 <= tables[0] <= len(HASHES) and tables[1] else (len(HASHES), 1)
+    shapes = {"tokens": (vocabulary,), "pairs": tables, "limits": (3,), "means": (count,), "scales": (count,)}
     shapes |= {"doubt": (count + 1,), "confidence": (count + 1,)}
     for name, shape in shapes.items():
         value = stored.get(name, torch.zeros(0)).double()
