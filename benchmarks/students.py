@@ -4,8 +4,9 @@
 
 The teacher has six layers a side and else the settings of `transduce bench` for this text; the student has six and one,
 and learns from the teacher's translations and from the real ones (transduce distill). Both then translate the test text
-with a beam of 4 on each device, in turns, the faster of
-two rounds. Adds a line a run to benchmarks/results/students.jsonl.
+with a beam of 4 on each device, in turns, the faster of two rounds: from text to text, and the search alone, from tokens
+to tokens, on a GPU of many copies, because of few sentences Python takes longer than the GPU. Adds a line a run to
+benchmarks/results/students.jsonl.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import machine
+from common import machine, synchronize
+from decoding import ours
 from recipe import flags_of, transduce, write_splits
 
 from transduce.data.lines import read_lines
 from transduce.evaluate import bleu
 from transduce.model import Model
 from transduce.settings.recipes import RECIPES
+from transduce.text.normalise import normalise
 
 HERE = Path(__file__).parent
 ROUNDS = 2
+COPIES = {"cuda": 64, "cpu": 1}  # of the test text, for the search alone
 SHAPE = ("--model.layers=6", "--text.sampling=0")
 
 
@@ -66,9 +70,25 @@ def compare(folder: Path, splits: dict[str, list[str]], devices: list[str]) -> d
                     "bleu": round(bleu(texts, references, model.settings.training.bleu_tokenizer), 2)
                 }
         for name, model in models.items():
+            found[f"{name}, {device}"]["searched_a_second"] = round(search_alone(model, sources, device), 1)
             found[f"{name}, {device}"]["sentences_a_second"] = round(len(sources) / min(seconds[name]), 1)
             found[f"{name}, {device}"]["weights"] = sum(weight.numel() for weight in model.model.parameters())
     return found
+
+
+def search_alone(model: Model, lines: list[str], device: str) -> float:
+    """Sentences a second, from tokens to tokens."""
+    tokens = model.tokenizers.source.encode(list(map(normalise, lines))) * COPIES[device]
+    search = ours(model.model, device, "auto", 4, model.lengths.limit)
+    search(tokens)  # compiles
+    seconds = []
+    for _ in range(ROUNDS):
+        synchronize()
+        begin = time.perf_counter()
+        search(tokens)
+        synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return len(tokens) / min(seconds)
 
 
 def main() -> None:
