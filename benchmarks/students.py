@@ -4,9 +4,9 @@
 
 The teacher has six layers a side and else the settings of `transduce bench` for this text; the student has six and one,
 and learns from the teacher's translations and from the real ones (transduce distill). Both then translate the test text
-with a beam of 4 on each device, in turns, the faster of two rounds: from text to text, and the search alone, from tokens
-to tokens, on a GPU of many copies, because of few sentences Python takes longer than the GPU. Adds a line a run to
-benchmarks/results/students.jsonl.
+with a beam of 4 on each device, in turns, the faster of two rounds: from text to text, and the search alone, from
+tokens to tokens, on a GPU of many copies, because of few sentences Python takes longer than the GPU. Adds a line a run
+to benchmarks/results/students.jsonl.
 """
 
 from __future__ import annotations
