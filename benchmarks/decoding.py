@@ -180,14 +180,13 @@ def trained(given: argparse.Namespace, device: str) -> dict:
     result = {}
     for beam in given.beams:
         print(f"beam {beam}", file=sys.stderr)
-        systems = {f"transduce {p}": ours(model.model, device, p, beam, model.lengths.limit) for p in precisions} | {
-            name: make() for name, make in peers(model.model, device, beam, given.batch, None).items()
-        }
+        systems = {f"transduce {p}": ours(model.model, device, p, beam, model.lengths.limit) for p in precisions}
         if device == "cpu":
             through = ours(model.model, device, "float32", beam, model.lengths.limit, "ctranslate2")
             systems["transduce --engine ctranslate2 float32"] = through
-        if given.peers:
-            systems = {name: system for name, system in systems.items() if name in given.peers}
+        for name, make in peers(model.model, device, beam, given.batch, None).items():
+            if name in given.peers or not given.peers:
+                systems[name] = make()
         work = functools.partial(work_of, model.model, sources, beam=beam)
         facts = report(measure(systems, sources, given.rounds), model.tokenizers.target.decode, reference, work)
         if given.latency:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +238,32 @@ def test_a_recorded_search_is_the_plain_one(
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.strip() == "equal", done.stderr[-3000:]
+
+
+def test_a_full_gpu_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="the recorded search is made of its kernels")
+    from transduce.engine.refill import RefillEngine  # noqa: PLC0415
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(RefillEngine, "_find", full)
+    with pytest.raises(SettingsError, match="the memory of this GPU is full.*--workers"):
+        RefillEngine(fast(small_model(1)), "cpu").find(requests(), Roles(), lambda _: None)
+
+
+def test_larger_batches_are_given_up_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = PlainEngine._find
+
+    def short(self: PlainEngine, *given: Any) -> list[list[Hypothesis]]:
+        if self.larger > 1:
+            raise torch.OutOfMemoryError
+        return whole(self, *given)
+
+    monkeypatch.setattr(PlainEngine, "_find", short)
+    engine = PlainEngine(small_model(1), "cpu", larger=8)
+    assert len(engine.find(requests()[:3], Roles(), lambda _: None)) == 3
+    assert engine.larger == 1
 
 
 # ---- CTranslate2 ---------------------------------------------------------------------------------------------------

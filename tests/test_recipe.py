@@ -287,21 +287,22 @@ def test_loss_decides_while_bleu_is_noise() -> None:
     assert not Validation(5.0, 0.0).is_a_guess(6.4)
 
 
-def test_from_the_decay_on_only_what_is_in_it_counts() -> None:
+def test_in_the_decay_a_lower_loss_beats_the_luck_of_before_it() -> None:
     state = RunState()
 
-    def validated(step: int, score: float) -> bool:
+    def validated(step: int, loss: float, score: float) -> bool:
         state.step = step
-        return state.add_validation(Validation(2.0, score))
+        return state.add_validation(Validation(loss, score))
 
-    assert [validated(100, 20.0), validated(200, 28.1), validated(300, 26.0)] == [True, True, False]
-    state.decay_begin, state.decay_end = 300, 500
-    assert [validated(400, 26.6), validated(450, 26.5), validated(500, 27.0)] == [True, False, True]
-    assert state.best_steps() == [500, 400, 450]
-    assert state.best == state.validation_of(500)
+    assert [validated(100, 2.5, 20.0), validated(200, 2.2, 28.1), validated(300, 2.1, 26.0)] == [True, True, False]
+    state.decay_begin, state.decay_end = 300, 600
+    assert not validated(400, 9.0, 0.0)  # what is ruined beats nothing
+    assert [validated(450, 2.19, 26.6), validated(500, 2.0, 26.5), validated(600, 2.1, 27.0)] == [True, False, True]
+    assert state.best_steps()[:3] == [600, 450, 500]
+    assert state.best == state.validation_of(600)
 
     state = RunState(best_loss=1.9, best_score=29.0, decay_begin=300, decay_end=500)  # of a run that was extended
-    assert [validated(400, 28.0), validated(500, 29.5)] == [False, True]
+    assert [validated(400, 1.8, 28.0), validated(500, 1.8, 29.5)] == [False, True]
 
 
 def test_divergence_is_a_loss_that_stays_up() -> None:

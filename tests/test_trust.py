@@ -123,12 +123,12 @@ def test_a_rule_of_before_there_were_two_tables_is_read(trained: Path, tmp_path:
     folder = tmp_path / "model"
     shutil.copytree(trained, folder)
     tensors = read_tensors(folder / TRUST)
-    tensors["pairs"] = tensors["pairs"][0].clone()
+    tensors["pairs"] = torch.zeros(2**18, dtype=torch.uint8)
+    tensors["pairs"][(4 * 1_000_003 + 5 * 7_919) % 2**18] = 80  # where that version had the pair 4, 5
     write_folder(folder, {TRUST: tensor_bytes(tensors)})
     trust = read_trust(folder, Model.load(trained).tokenizers.source.size)
     assert trust is not None
-    assert trust.usual.pairs.shape == (1, tensors["pairs"].numel())
-    trust.judge([Answer("ab", [4, 5], [5], -1.0)])
+    assert trust.usual.surprise(np.array([4, 4]), np.array([5, 6]))[1].tolist() == [False, True]
 
 
 def test_logistic_finds_the_odds() -> None:
@@ -158,7 +158,7 @@ def test_unknown_by_its_share() -> None:
     assert rule.judge([]) == []
 
 
-@pytest.mark.parametrize("damage", ["missing", "shape", "numbers"])
+@pytest.mark.parametrize("damage", ["missing", "shape", "dtype", "numbers"])
 def test_a_damaged_rule_is_named(trained: Path, tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(trained, folder)
@@ -167,6 +167,8 @@ def test_a_damaged_rule_is_named(trained: Path, tmp_path: Path, damage: str) -> 
         del tensors["doubt"]
     elif damage == "shape":
         tensors["pairs"] = tensors["pairs"].repeat(2, 1)
+    elif damage == "dtype":
+        tensors["pairs"] = tensors["pairs"].float() - 100
     else:
         tensors["limits"] = torch.full((3,), float("nan"))
     write_folder(folder, {TRUST: tensor_bytes(tensors)})

@@ -42,6 +42,15 @@ def test_the_end_of_one_is_told(model_folder: Path, lines: list[str]) -> None:
         list(found)
 
 
+def test_why_a_worker_cannot_begin_is_told(tmp_path: Path, lines: list[str]) -> None:
+    crew = Workers(1, tmp_path / "nothing", "cpu")
+    try:
+        with pytest.raises(SettingsError, match="nothing"):
+            list(crew.stream(iter(lines)))
+    finally:
+        crew.close()
+
+
 @pytest.mark.parametrize("number", [0, -1, 65])
 def test_a_wrong_number_is_refused(number: int) -> None:
     with pytest.raises(SettingsError, match="must be between 1 and 64"):

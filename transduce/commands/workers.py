@@ -25,6 +25,7 @@ UNDER_WAY = 2  # chunks for every worker
 MOST = 64
 SHARED = 0.9  # of a GPU's memory, among all workers
 mine: Model  # in a worker: the model that it has loaded
+fault = ""  # or why it could not
 
 
 class Workers:
@@ -105,13 +106,19 @@ def _begin(threads: int, share: float, given: Sequence[object], search: dict[str
     import torch
 
     from transduce.model import Model
+    from transduce.nn.device import choose_device
 
     torch.set_num_threads(threads)
-    if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(share)
-    global mine
-    mine = Model.load(*given, **search)  # type: ignore[arg-type]
+    global mine, fault
+    try:
+        if choose_device(str(given[1])) == "cuda":
+            torch.cuda.set_per_process_memory_fraction(share)
+        mine = Model.load(*given, **search)  # type: ignore[arg-type]
+    except (torch.OutOfMemoryError, TransduceError) as error:  # here it would be a traceback; said with the first lines
+        fault = GONE if isinstance(error, torch.OutOfMemoryError) else str(error)
 
 
 def _translated(lines: list[str], wishes: Wishes | None, prefixes: list[str]) -> list[Translation]:
+    if fault:
+        raise SettingsError(fault)
     return list(mine.stream(lines, wishes, len(lines), prefixes=prefixes))

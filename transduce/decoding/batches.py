@@ -55,6 +55,15 @@ class PlainEngine:
         self.larger = larger
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
+        try:
+            return self._find(requests, roles, found)
+        except torch.OutOfMemoryError:
+            if self.larger == 1:
+                raise
+            self.larger = 1
+            return self._find(requests, roles, found)
+
+    def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         self.model.eval()
         results: list[list[Hypothesis]] = [[] for _ in requests]
         sizes = [len(request.source) + 1 for request in requests]

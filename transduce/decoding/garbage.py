@@ -10,6 +10,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+MANY = 100_000  # new objects; fewer are soon looked through, and a service that asks often is to have its collections
+
 
 @contextlib.contextmanager
 def garbage_collection_paused() -> Iterator[None]:
@@ -20,7 +22,7 @@ def garbage_collection_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if gc.get_freeze_count() == 0:  # nobody else keeps objects from the collector
+            if gc.get_count()[0] > MANY and gc.get_freeze_count() == 0:  # nobody else keeps objects from the collector
                 gc.freeze()  # what was made is old from now on: else all of it would be
                 gc.unfreeze()  # looked through at once
             gc.enable()

@@ -25,7 +25,8 @@ TRUST = "trust.safetensors"
 HASHES = ((1_000_003, 7_919), (15_485_863, 999_983))  # of pairs of tokens: factors of the first and of the second
 ROOM, MOST_PLACES = 4, 2**21  # places of a table for every pair that was seen, at least; and at the most
 STEPS = 16  # of a count's logarithm, kept in a byte
-SHARE = 0.9  # that a pair of tokens counts for, beside the second of them alone
+SHARE = {1: 0.8, 2: 0.9}  # by tables: what a pair of tokens counts for, beside the second of them alone
+OLD_PLACES = 2**18  # of the one table that rules of an older version have
 FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
 
 
@@ -71,7 +72,8 @@ class Usual:
         seen = np.expm1(np.min(counted, axis=0) / STEPS)
         alone = (self.tokens[after] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
         together = np.minimum(1.0, seen / np.maximum(self.tokens[before], 1.0))
-        return -np.log(SHARE * together + (1 - SHARE) * alone), seen < 0.5
+        share = SHARE[len(self.pairs)]
+        return -np.log(share * together + (1 - share) * alone), seen < 0.5
 
 
 def _with_ends(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
@@ -163,11 +165,13 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
         return None
     verify(folder, [TRUST])
     stored = read_tensors(folder / TRUST)
-    if "pairs" in stored and stored["pairs"].dim() == 1:  # of an older version, which had one table
-        stored["pairs"] = stored["pairs"].unsqueeze(0)
-    count, tables = len(FEATURES), tuple(stored.get("pairs", torch.zeros(0)).shape)
-    tables = tables if len(tables) == 2 and 1 <= tables[0] <= len(HASHES) and tables[1] else (len(HASHES), 1)
-    shapes = {"tokens": (vocabulary,), "pairs": tables, "limits": (3,), "means": (count,), "scales": (count,)}
+    pairs, count = stored.pop("pairs", torch.zeros(0)), len(FEATURES)
+    if pairs.shape == (OLD_PLACES,):
+        pairs = pairs.unsqueeze(0)
+    known = pairs.dim() == 2 and len(pairs) in SHARE and 0 < pairs.size(1) <= MOST_PLACES
+    if not known or pairs.dtype != torch.uint8:
+        raise ModelError(f"{folder / TRUST} is damaged: pairs is not what it should be; train anew")
+    shapes = {"tokens": (vocabulary,), "limits": (3,), "means": (count,), "scales": (count,)}
     shapes |= {"doubt": (count + 1,), "confidence": (count + 1,)}
     for name, shape in shapes.items():
         value = stored.get(name, torch.zeros(0)).double()
@@ -175,4 +179,4 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
         if tuple(value.shape) != shape or negative or not value.isfinite().all():
             raise ModelError(f"{folder / TRUST} is damaged: {name} is not what it should be; train anew")
     arrays = {name: value.numpy() for name, value in stored.items() if name in shapes}
-    return Trust(Usual(arrays.pop("tokens"), arrays.pop("pairs")), **arrays)
+    return Trust(Usual(arrays.pop("tokens"), pairs.numpy()), **arrays)

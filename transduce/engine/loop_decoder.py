@@ -146,9 +146,7 @@ class LoopDecoder:
         if norm is not None:
             loops.add_norm(at.x.array, at.written.array, *norm, at.h.array)
         else:
-            at.x.tensor.add_(at.written.tensor)
-            if at.h is not at.x:
-                at.h.tensor.copy_(at.x.tensor)
+            at.h.tensor.copy_(at.x.tensor.add_(at.written.tensor))
 
 
 def _product(x: Tensor, affine: Affine, out: Tensor) -> None:

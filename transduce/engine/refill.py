@@ -154,9 +154,10 @@ class RefillEngine:
         """Half of what is free, for one recording; of this process's share, where several use the GPU together."""
         if self.device != "cuda":
             return 2**31
+        torch.cuda.empty_cache()  # what nobody uses; what stays reserved is that of other recordings
         free, all_of_it = torch.cuda.mem_get_info()
         share = int(torch.cuda.get_per_process_memory_fraction() * all_of_it)
-        return min(free, share - torch.cuda.memory_allocated()) // 2
+        return min(free, share - torch.cuda.memory_reserved()) // 2
 
     def _send(self, x: torch.Tensor) -> torch.Tensor:
         return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x

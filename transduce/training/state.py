@@ -66,36 +66,36 @@ class RunState:
         return found.get(step)
 
     def best_steps(self) -> list[int]:
-        """The steps that were validated, the best first; of equal ones the earlier. From the decay on only those in it
-        count: what validated better at the full learning rate had luck with some lines."""
-        best: list[tuple[Validation, int]] = []
-        in_decay = [v for v in self.validations if self.decay_begin is not None and v[0] > self.decay_begin]
-        for step, loss, score in in_decay or self.validations:
+        """The steps that were validated, the best first; of equal ones the earlier."""
+        best: list[tuple[int, Validation]] = []
+        for step, loss, score in self.validations:
             if loss is not None:  # there was validation text
-                result = Validation(loss, score)
-                place = next((i for i, (other, _) in enumerate(best) if result.better_than(other)), len(best))
-                best.insert(place, (result, step))
-        return [step for _, step in best]
+                new = step, Validation(loss, score)
+                best.insert(next((i for i, old in enumerate(best) if self._beats(new, old)), len(best)), new)
+        return [step for step, _ in best]
+
+    def _beats(self, new: tuple[int, Validation], old: tuple[int, Validation]) -> bool:
+        """In the decay a lower loss is enough against what was found before it: a higher score at the full learning
+        rate was luck with some lines."""
+        decay = math.inf if self.decay_begin is None else self.decay_begin
+        by_loss = old[0] <= decay < new[0] and new[1].loss < old[1].loss
+        return by_loss or new[1].better_than(old[1])
 
     def add_validation(self, result: Validation | None) -> bool:
         """Note a validation of this step, or that there is no text for one; tells whether it is the best so far."""
+        champion = self.best_steps()[:1]
         self.validations.append((self.step, *(result or (None, None))))
         self.validated = self.step
         if result is None:
             return False
-        better = result.better_than(self.best) or self._is_first_in_decay()
+        if champion and self.best is not None and self.validation_of(champion[0]) == self.best:
+            better = self._beats((self.step, result), (champion[0], self.best))
+        else:  # the best is an earlier run's end, and the model until it is beaten
+            better = result.better_than(self.best)
         self.since_best = 0 if better else self.since_best + 1
         if better:
             self.best_loss, self.best_score = result.loss, result.score
         return better
-
-    def _is_first_in_decay(self) -> bool:
-        """Whether this step is in the decay, and the best so far of before it; not of an earlier run's end, which is
-        the model until it is beaten."""
-        if self.decay_begin is None:
-            return False
-        best = [step for step, *result in self.validations[:-1] if result == [self.best_loss, self.best_score]]
-        return bool(best) and max(best) <= self.decay_begin < self.step
 
     def to_json(self) -> bytes:
         return strict_json.dumps(asdict(self), indent=1).encode()
