@@ -29,6 +29,8 @@ class Found(NamedTuple):
 def hypotheses_of(found: Found, wanted: int, penalty: Penalty) -> list[list[Hypothesis]]:
     """The best `wanted` of each sentence: those that ended, then those that its limit cut, best first."""
     found = found.shortened()
+    if found.history.shape[2] == 1:
+        return _only_hypotheses(found, penalty)
     totals, scores, tokens, beams, complete = _candidates(found, penalty)
     rank = np.where(complete, scores, scores - 1e9)  # the impossible stays last
     order = rank.argmax(1)[:, None] if wanted == 1 else np.argsort(-rank, axis=1, kind="stable")[:, :wanted]
@@ -41,6 +43,18 @@ def hypotheses_of(found: Found, wanted: int, penalty: Penalty) -> list[list[Hypo
         return [[h] if h.log_probability > IMPOSSIBLE else [] for h in every]
     some = [every[first : first + order.shape[1]] for first in range(0, len(every), order.shape[1])]
     return [[h for h in hypotheses if h.log_probability > IMPOSSIBLE] for hypotheses in some]
+
+
+def _only_hypotheses(found: Found, penalty: Penalty) -> list[list[Hypothesis]]:
+    """Of each sentence the one hypothesis that greedy search follows: it ended with the last step, or was cut there."""
+    last = np.maximum(found.length, 1) - 1
+    ends = found.end_totals[np.arange(len(last)), last, 0]
+    ended = ends > IMPOSSIBLE
+    totals = np.where(ended, ends, found.scores[:, 0]).astype(np.float64)
+    lengths = np.array([penalty.of_length(n) for n in range(1, found.history.shape[1] + 1)])  # [n]: of n + 1 tokens
+    columns = (found.history[:, :, 0], found.length - ended, totals / lengths[last], totals, ended)
+    each = zip(*(column.tolist() for column in columns), strict=True)
+    return [[Hypothesis(row[:n], s, t, c)] if t > IMPOSSIBLE else [] for row, n, s, t, c in each]
 
 
 def _candidates(found: Found, penalty: Penalty) -> tuple[np.ndarray, ...]:
@@ -66,8 +80,6 @@ def _candidates(found: Found, penalty: Penalty) -> tuple[np.ndarray, ...]:
 
 def _walk_back(found: Found, sentence: np.ndarray, tokens: np.ndarray, beam: np.ndarray) -> np.ndarray:
     """The tokens (E, T) of E hypotheses, each by its sentence, its number of tokens and where it stood last."""
-    if found.history.shape[2] == 1:
-        return found.history[sentence, :, 0]
     beam = beam.copy()
     written = np.zeros((len(sentence), max(1, int(tokens.max(initial=0)))), np.int64)
     for step in range(int(tokens.max(initial=0)) - 1, -1, -1):
