@@ -20,52 +20,52 @@ from transduce.models.seq2seq import Memory
 from transduce.nn.precision import Affine
 
 
-class Place(NamedTuple):
+class Buffer(NamedTuple):
     """Memory as PyTorch sees it, and as NumPy does."""
 
     tensor: Tensor
     array: np.ndarray
 
     @staticmethod
-    def of(tensor: Tensor, *shape: int) -> Place:
+    def of(tensor: Tensor, *shape: int) -> Buffer:
         """The rows of a matrix; in NumPy each of that shape."""
-        return Place(tensor, tensor.numpy().reshape(len(tensor), *shape or (-1,)))
+        return Buffer(tensor, tensor.numpy().reshape(len(tensor), *shape or (-1,)))
 
 
-class Places(NamedTuple):
+class Buffers(NamedTuple):
     """Where the rows of a step are written."""
 
-    x: Place  # the residual stream
-    h: Place  # what a sublayer reads of it: its norm, or itself
-    qkv: Place  # in NumPy (rows, 3, H, K)
-    q: Place  # (rows, H, K)
-    read: Place  # (rows, H, K)
-    written: Place
+    x: Buffer  # the residual stream
+    h: Buffer  # what a sublayer reads of it: its norm, or itself
+    qkv: Buffer  # in NumPy (rows, 3, H, K)
+    q: Buffer  # (rows, H, K)
+    read: Buffer  # (rows, H, K)
+    written: Buffer
     inner: Tensor
-    logits: Place
+    logits: Buffer
 
     @staticmethod
-    def make(rows: int, w: DecoderWeights) -> Places:
+    def make(rows: int, w: DecoderWeights) -> Buffers:
         vocabulary, d_model = w.projection.weight.shape
         heads = w.self_heads.number, w.self_heads.d_k
         cross = w.cross_heads.number, w.cross_heads.d_k
-        x = Place.of(torch.empty(rows, d_model))
+        x = Buffer.of(torch.empty(rows, d_model))
         read = torch.empty(rows, d_model)
-        return Places(
+        return Buffers(
             x=x,
-            h=Place.of(torch.empty(rows, d_model)) if w.norm_before else x,
-            qkv=Place.of(torch.empty(rows, 3 * d_model), 3, *heads),
-            q=Place.of(torch.empty(rows, d_model), *cross),
-            read=Place.of(read, *heads),
-            written=Place.of(torch.empty(rows, d_model)),
+            h=Buffer.of(torch.empty(rows, d_model)) if w.norm_before else x,
+            qkv=Buffer.of(torch.empty(rows, 3 * d_model), 3, *heads),
+            q=Buffer.of(torch.empty(rows, d_model), *cross),
+            read=Buffer.of(read, *heads),
+            written=Buffer.of(torch.empty(rows, d_model)),
             inner=torch.empty(rows, len(w.layers[0].inner.weight)),
-            logits=Place.of(torch.empty(rows, vocabulary)),
+            logits=Buffer.of(torch.empty(rows, vocabulary)),
         )
 
-    def first(self, rows: int) -> Places:
+    def first(self, rows: int) -> Buffers:
         """The same memory for fewer rows."""
-        return Places(
-            *(Place(p.tensor[:rows], p.array[:rows]) if isinstance(p, Place) else p[:rows] for p in self)  # type: ignore[arg-type]
+        return Buffers(
+            *(Buffer(p.tensor[:rows], p.array[:rows]) if isinstance(p, Buffer) else p[:rows] for p in self)  # type: ignore[arg-type]
         )
 
 
@@ -93,7 +93,7 @@ class LoopDecoder:
             w.embedding.scale,
         )
         assert steps <= len(self.embedding[1])  # the loops do not look
-        self._places = self._all_places = Places.make(rows * beams, w)
+        self._buffers = self._all_buffers = Buffers.make(rows * beams, w)
 
     def keep(self, rows: np.ndarray, used: int) -> None:
         """Only these sentences go on; `used` slots of the past are filled."""
@@ -107,9 +107,9 @@ class LoopDecoder:
     def step(self, tokens: np.ndarray, n: int, ancestors: np.ndarray, active: np.ndarray) -> np.ndarray:
         """Logits (R * A, V) of what comes after these tokens (R * A)."""
         w = self.weights
-        if len(tokens) != len(self._places.x.tensor):
-            self._places = self._all_places.first(len(tokens))
-        at = self._places
+        if len(tokens) != len(self._buffers.x.tensor):
+            self._buffers = self._all_buffers.first(len(tokens))
+        at = self._buffers
         loops.embed(tokens, n, *self.embedding, at.x.array)
         if not isinstance(w.embedding.norm, nn.Identity):
             at.x.tensor.copy_(w.embedding.norm(at.x.tensor))
@@ -125,7 +125,7 @@ class LoopDecoder:
 
     def _layer(self, i: int, layer: Layer, n: int, ancestors: np.ndarray, active: np.ndarray) -> None:
         """The residual stream through a layer."""
-        w, at, norms = self.weights, self._places, self.norms[i]
+        w, at, norms = self.weights, self._buffers, self.norms[i]
         _product(at.h.tensor, layer.self_qkv, at.qkv.tensor)
         loops.look_back(at.qkv.array, self.past[i], ancestors, active, n, w.self_heads.scale, at.read.array)
         self._write(at.read.tensor, layer.self_output, norms[0])
@@ -141,7 +141,7 @@ class LoopDecoder:
 
     def _write(self, read: Tensor, output: Affine, norm: tuple[np.ndarray, np.ndarray, float] | None) -> None:
         """What a sublayer writes goes into the residual stream, and a norm makes what the next one reads."""
-        at = self._places
+        at = self._buffers
         _product(read, output, at.written.tensor)
         if norm is not None:
             loops.add_norm(at.x.array, at.written.array, *norm, at.h.array)
