@@ -41,7 +41,7 @@ class Buffers(NamedTuple):
     q: Buffer  # (rows, H, K)
     read: Buffer  # (rows, H, K)
     written: Buffer
-    inner: Tensor
+    inner: Buffer
     logits: Buffer
 
     @staticmethod
@@ -50,23 +50,20 @@ class Buffers(NamedTuple):
         heads = w.self_heads.number, w.self_heads.d_k
         cross = w.cross_heads.number, w.cross_heads.d_k
         x = Buffer.of(torch.empty(rows, d_model))
-        read = torch.empty(rows, d_model)
         return Buffers(
             x=x,
             h=Buffer.of(torch.empty(rows, d_model)) if w.norm_before else x,
             qkv=Buffer.of(torch.empty(rows, 3 * d_model), 3, *heads),
             q=Buffer.of(torch.empty(rows, d_model), *cross),
-            read=Buffer.of(read, *heads),
+            read=Buffer.of(torch.empty(rows, d_model), *heads),
             written=Buffer.of(torch.empty(rows, d_model)),
-            inner=torch.empty(rows, len(w.layers[0].inner.weight)),
+            inner=Buffer.of(torch.empty(rows, len(w.layers[0].inner.weight))),
             logits=Buffer.of(torch.empty(rows, vocabulary)),
         )
 
     def first(self, rows: int) -> Buffers:
         """The same memory for fewer rows."""
-        return Buffers(
-            *(Buffer(p.tensor[:rows], p.array[:rows]) if isinstance(p, Buffer) else p[:rows] for p in self)  # type: ignore[arg-type]
-        )
+        return Buffers(*(Buffer(each.tensor[:rows], each.array[:rows]) for each in self))
 
 
 class LoopDecoder:
@@ -135,8 +132,8 @@ class LoopDecoder:
         loops.look_at_memory(at.q.array, self.memory[i], self.lengths, active, w.cross_heads.scale, seen)
         self._write(at.read.tensor, layer.cross_output, norms[1])
 
-        _product(at.h.tensor, layer.inner, at.inner)
-        inner = at.inner.relu_() if w.activation is F.relu else w.activation(at.inner)
+        _product(at.h.tensor, layer.inner, at.inner.tensor)
+        inner = at.inner.tensor.relu_() if w.activation is F.relu else w.activation(at.inner.tensor)
         self._write(inner, layer.outer, norms[2])
 
     def _write(self, read: Tensor, output: Affine, norm: tuple[np.ndarray, np.ndarray, float] | None) -> None:
