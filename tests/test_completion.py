@@ -90,22 +90,22 @@ def test_zsh_offers(typed: str, offered: list[bytes], script: Path) -> None:
     try:
         begin = f"PS1=; autoload -U compinit && compinit -u -d {script}.dump; source {script}; echo rea''dy\n"
         os.write(terminal, begin.encode())
-        _read_until(terminal, [b"ready\r\n"])
+        assert b"ready\r\n" in _read(terminal, [b"ready\r\n"])
         os.write(terminal, f"{typed}\t\t".encode())
-        _read_until(terminal, offered)
+        shown = _read(terminal, offered)
+        assert [mark for mark in offered if mark not in shown] == [], shown
     finally:
         os.write(terminal, b"\x15exit\n")
         os.waitpid(process, 0)
         os.close(terminal)
 
 
-def _read_until(terminal: int, marks: list[bytes]) -> None:
-    """Wait for all of them; a shell that never says them is ended by the test's own patience."""
+def _read(terminal: int, marks: list[bytes]) -> bytes:
+    """What a shell says until all of these are there, or it has been silent for half a minute."""
     seen = b""
-    while not all(mark in seen for mark in marks):
-        ready = select.select([terminal], [], [], 30)[0]
-        assert ready, seen
+    while not all(mark in seen for mark in marks) and select.select([terminal], [], [], 30)[0]:
         seen += os.read(terminal, 4096)
+    return seen
 
 
 def test_every_command_and_flag_is_in_the_scripts(capsys: pytest.CaptureFixture[str]) -> None:
