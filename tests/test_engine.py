@@ -252,6 +252,21 @@ def test_a_full_gpu_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
         RefillEngine(fast(small_model(1)), "cpu").find(requests(), Roles(), lambda _: None)
 
 
+def test_what_is_recorded_is_used_again_however_little_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="the recorded search is made of its kernels")
+    from transduce.engine import refill  # noqa: PLC0415
+
+    room = [10**6]
+    monkeypatch.setattr(refill, "RecordedSearch", lambda model, shape, device: shape)
+    monkeypatch.setattr(refill.RefillEngine, "_room", lambda self: room[0])
+    engine = refill.RefillEngine(fast(small_model(1)), "cpu")
+    waiting = refill.Waiting([Request([5] * 20, 20)] * 5000, lambda x: x, True)
+    halved = engine._recording(waiting, Roles(4))
+    assert halved.sentences < 4096  # type: ignore[attr-defined]
+    room[0] = 10
+    assert engine._recording(waiting, Roles(4)) is halved
+
+
 def test_larger_batches_are_given_up_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = PlainEngine._find
 

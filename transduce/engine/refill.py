@@ -134,9 +134,14 @@ class RefillEngine:
         """For as many sentences as there are, and as long ones; sizes are rounded up, so that few are recorded."""
         steps, sources = _round_up(int(waiting.most.max())), _round_up(int(waiting.lengths.max()) + 1)
         rows = next((size for size in SIZES if size >= len(waiting.most) * roles.size), SIZES[-1])
-        while rows > 64 and rows * self._bytes_of_one(steps, sources, roles.size) > self._room():
+        each = self._bytes_of_one(steps, sources, roles.size)
+
+        def of(rows: int) -> Shape:
+            number = max(1, rows // roles.size)
+            return Shape(number, roles.size, steps, sources, roles.n_best, roles.penalty, roles.exact)
+
+        while (shape := of(rows)) not in self._recordings and rows > 64 and rows * each > self._room():
             rows //= 2
-        shape = Shape(max(1, rows // roles.size), roles.size, steps, sources, roles.n_best, roles.penalty, roles.exact)
         if shape not in self._recordings:
             while len(self._recordings) >= KEPT:
                 del self._recordings[next(iter(self._recordings))]
