@@ -16,11 +16,11 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -43,7 +43,7 @@ class Processes:
 
     rank: int = 0
     count: int = 1
-    _decide: Any = None  # the group for small decisions
+    _decide: Sequence[dist.ProcessGroup] = ()  # the group for small decisions; none after the end
 
     @property
     def is_main(self) -> bool:
@@ -61,7 +61,7 @@ class Processes:
             return list(numbers)
         given = torch.tensor(numbers)
         with death_noticed():
-            dist.all_reduce(given, dist.ReduceOp.MAX, group=self._decide)
+            dist.all_reduce(given, dist.ReduceOp.MAX, group=self._decide[0])
         return given.tolist()
 
     def gather(self, thing: Thing) -> list[Thing]:
@@ -71,12 +71,12 @@ class Processes:
         content = json.dumps(thing).encode()
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.count)]
         with death_noticed():
-            dist.all_gather(sizes, torch.tensor([len(content)]), group=self._decide)
+            dist.all_gather(sizes, torch.tensor([len(content)]), group=self._decide[0])
         longest = max(int(size) for size in sizes)
         contents = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
         mine = torch.frombuffer(bytearray(content.ljust(longest)), dtype=torch.uint8)
         with death_noticed():
-            dist.all_gather(contents, mine, group=self._decide)
+            dist.all_gather(contents, mine, group=self._decide[0])
         return [json.loads(bytes(part[: int(size)].numpy())) for part, size in zip(contents, sizes, strict=True)]
 
     @contextmanager
@@ -114,7 +114,7 @@ def process_group(device: str) -> Iterator[Processes]:
         store = _store(rank, count)
         backend = "nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STUCK)
-        decide = dist.new_group(backend="gloo", timeout=PATIENCE)
+        decide = [dist.new_group(backend="gloo", timeout=PATIENCE)]
     try:
         yield Processes(rank, count, decide)
     except TransduceError as error:
@@ -124,6 +124,7 @@ def process_group(device: str) -> Iterator[Processes]:
         raise
     finally:
         dist.destroy_process_group()
+        decide.clear()  # the last reference: its threads end now, not in the midst of Python's own end, which aborts
 
 
 def _is_said_by_another(message: str, store: dist.Store, rank: int) -> bool:
