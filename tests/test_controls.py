@@ -23,7 +23,7 @@ from transduce.decoding.results import Translation, join
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.wishes import Wishes
 from transduce.decoding.wording import Wording
-from transduce.errors import DataError, ModelError, SettingsError
+from transduce.errors import ArgumentError, DataError, ModelError, SettingsError
 from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
 from transduce.model import Model
@@ -74,8 +74,10 @@ def test_what_is_kept_stays(model: Model) -> None:
     text = "ich trinke the bier"  # a word that the vocabulary can write
     found = model.translate(text, keep=r"\bthe\b")
     assert words(found.text).count("the") >= 1
-    with pytest.raises(DataError, match="the vocabulary cannot write"):
-        model.translate("ich trinke 漢 bier", keep="漢")
+    shouted = model.translate("ICH TRINKE THE BIER", keep=r"\bTHE\b")  # whose letters are read as small ones
+    assert "THE" in shouted.text or shouted.status == "unmet"
+    lines = model.translate(["ich trinke 漢 bier", "ich trinke bier"], keep="漢")  # one line does not end all others
+    assert [t.status for t in lines] == ["unmet", "ok"]
     with pytest.raises(SettingsError, match=r"--keep \( is no regular expression"):
         model.translate(text, keep="(")
 
@@ -104,6 +106,66 @@ def test_a_translation_begins_as_asked(model: Model) -> None:
         words(begin) for begin in begins
     ]
     assert found[1].text == model.translate(SENTENCE).text
+
+
+@pytest.mark.parametrize(
+    ("search", "wishes", "begin"),
+    [
+        ({"no_repeat": 1}, {}, "the the the"),
+        ({}, {"forbidden": ["the"]}, "the garden"),
+        ({}, {"glossary": Glossary.from_lines(["bier\tgarden"], "words")}, "gardener"),
+    ],
+)
+def test_a_prefix_is_stronger_than_what_forbids_it(model: Model, search: dict, wishes: dict, begin: str) -> None:
+    (found,) = model.with_search(**search).stream([SENTENCE], Wishes(**wishes), prefixes=[begin])
+    assert found.text.startswith(begin)
+    assert found.status in ("ok", "length")
+
+
+def test_a_prefix_that_cannot_be_written_is_told(model: Model) -> None:
+    (found,) = model.stream([SENTENCE], prefixes=["we 漢"])
+    assert found.text.startswith("we")
+    assert found.status == "unmet"
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "complaint"),
+    [
+        (["we"], "there are 1 prefixes, and more lines than that"),
+        (["we"] * 3, "there are 2 lines, and more prefixes than that"),
+    ],
+)
+def test_prefixes_are_as_many_as_lines(model: Model, prefixes: list[str], complaint: str) -> None:
+    """One that is missing would move all that follow to other lines."""
+    with pytest.raises(DataError, match=complaint):
+        list(model.stream([SENTENCE] * 2, chunk=1, prefixes=prefixes))
+
+
+@pytest.mark.parametrize("search", [{"method": "sample"}, {"beam": 4, "groups": 2}])
+def test_terms_need_a_plain_beam_and_that_is_said_at_once(model: Model, search: dict) -> None:
+    with pytest.raises(SettingsError, match="need a plain beam"):
+        model.with_search(**search).translate(SENTENCE, keep="nothing that is in it")
+
+
+def test_a_glossary_that_cannot_be_written_is_refused_at_once(model: Model) -> None:
+    with pytest.raises(DataError, match="the vocabulary cannot write '漢'"):
+        model.translate(SENTENCE, glossary=Glossary.from_lines(["elefant\t漢"], "words"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [
+        ({"forbidden": "house"}, "forbidden must be several texts, not one"),
+        ({"glossary": {"haus": "house"}}, "glossary must be a Glossary, not"),
+        ({"keep": 3}, "keep must be str, not 3"),
+        ({"alternatives": 2.0}, "alternatives must be a whole number, not 2.0"),
+        ({"alternatives": -1}, "alternatives=-1 must be 0 or more"),
+        ({"n_best": None}, "n_best must be a whole number, not None"),
+    ],
+)
+def test_wishes_of_a_wrong_type_are_refused(model: Model, wish: dict, complaint: str) -> None:
+    with pytest.raises(ArgumentError, match=complaint):
+        model.translate(SENTENCE, **wish)
 
 
 def test_alternatives_have_probabilities(model: Model) -> None:
@@ -201,7 +263,7 @@ def test_combinations_without_sense_are_refused(model: Model, changes: dict, com
 
 def test_terms_want_a_plain_beam(model: Model) -> None:
     glossary = Glossary.from_lines(["bier\twater"], "words")
-    with pytest.raises(SettingsError, match="terms that must occur need a plain beam"):
+    with pytest.raises(SettingsError, match="a glossary and --keep need a plain beam"):
         model.with_search(method="sample").translate(SENTENCE, glossary=glossary)
 
 

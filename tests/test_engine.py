@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
 from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
-from transduce.engine import auto, loops
+from transduce.engine import auto, ctranslate2_engine, loops
 from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_search import LoopSearch
@@ -33,6 +34,7 @@ from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import why_not
 from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
+from transduce.text.glossary import Glossary
 from transduce.text.special import END
 
 WORDS = 31
@@ -309,6 +311,33 @@ def test_ctranslate2_finds_the_same(folder: Path, tmp_path: Path, changes: dict)
     transduce.load(folder, engine="ctranslate2")
     assert kept[0].stat().st_ino == before  # not converted again
     assert "ctranslate2 (float32) on cpu" in theirs.engine.name
+
+
+def test_ctranslate2_gives_each_sentence_its_own_least_and_most(folder: Path) -> None:
+    """It knows one least and one greatest length a call, and a long neighbour has others."""
+    model = transduce.load(folder, engine="ctranslate2", min_ratio=1.5, max_ratio=2.0, extra=60, split=False)
+    short, long = "ich trinke", " ".join([source for source, _ in bundled_pairs(6, seed=3)])
+    alone, (beside, _) = model.translate(short), model.translate([short, long])
+    assert (beside.text, beside.status) == (alone.text, alone.status)
+    assert beside.score == pytest.approx(alone.score, abs=1e-4)
+
+
+def test_a_glossary_goes_with_ctranslate2(folder: Path) -> None:
+    """What it has no way for is searched without it."""
+    glossary = Glossary.from_lines(["bier\tgarden"], "words")
+    found = transduce.load(folder, engine="ctranslate2").translate(
+        ["ich trinke bier", "ich schlafe"], glossary=glossary
+    )
+    assert "garden" in found[0].text.split()
+
+
+def test_models_are_converted_by_several_processes_at_once(folder: Path, tmp_path: Path) -> None:
+    """The slower one finds the folder there, and takes it."""
+    model = transduce.load(folder)
+    place = ctranslate2_engine._converted(model.model)
+    with mock.patch.object(Path, "is_dir", return_value=False):
+        assert ctranslate2_engine._converted(model.model) == place
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
 
 
 def test_ctranslate2_takes_a_prefix_and_whole_numbers(folder: Path) -> None:

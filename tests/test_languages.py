@@ -15,6 +15,7 @@ import transduce
 from transduce.cli import main
 from transduce.commands.convert import convert
 from transduce.data.layout import lay_out
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.files.run_folder import CONFIG
 from transduce.formats.hugging_face_text import OF_MBART
@@ -182,6 +183,29 @@ def test_plain_and_fast_engine_agree_with_marks(tmp_path: Path) -> None:
     assert [t.text for t in other] == [
         t.text for t in transduce.load(tmp_path / "ours", "cpu", beam=1).translate(lines)
     ]
+
+
+def test_a_shortlist_goes_with_marks(tmp_path: Path) -> None:
+    """The fast way has other numbers for the tokens on a list, and for the mark before a translation too."""
+    folder = many_folder(tmp_path / "nllb", "nllb")
+    convert(folder, tmp_path / "ours", source_language="deu_Latn", target_language="eng_Latn")
+    lines = [pair[0] for pair in PAIRS[:10]]
+    plain, fast = (transduce.load(tmp_path / "ours", "cpu", engine=engine) for engine in ("plain", "auto"))
+    read, write = plain.tokenizers.source.pieces([20]), plain.tokenizers.target.pieces(range(20, 60))
+    shortlist = Shortlist(tuple(write), {read[0]: tuple(write[:1])})
+    texts = [[t.text for t in model.translate(lines, shortlist=shortlist)] for model in (plain, fast)]
+    assert texts[0] == texts[1]
+
+
+def test_what_is_scored_is_not_the_mark(tmp_path: Path) -> None:
+    folder = many_folder(tmp_path / "nllb", "nllb")
+    convert(folder, tmp_path / "ours", source_language="deu_Latn", target_language="eng_Latn")
+    model = transduce.load(tmp_path / "ours", "cpu")
+    source, target = PAIRS[0]
+    nothing, something = model.score([(source, ""), (source, target)])
+    assert nothing.tokens == 1
+    assert nothing.log_probability < 0  # of END alone; without a mark before it, it was certain
+    assert something.tokens == len(model.tokenizers.target.encode([target])[0])  # END for the mark
 
 
 def test_training_goes_on_with_other_languages(tmp_path: Path) -> None:

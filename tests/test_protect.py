@@ -369,6 +369,18 @@ def test_what_is_protected_comes_through(model: Model) -> None:
     assert {t.status for t in found} == {"ok"}
 
 
+def test_what_a_caller_keeps_is_hidden_too(model: Model) -> None:
+    """So it comes through whatever it is made of, in CAPITALS too, and where an item is a part of it."""
+    for source, keep in (
+        ("Die katze sieht 漢字 haus.", "漢字"),
+        ("DIE KATZE SIEHT AB-12 HAUS.", r"AB-\d+"),
+        ("Die katze sieht AB-12 haus.", r"AB-\d+"),
+    ):
+        found = model.translate(source, keep=keep)
+        assert re.search(keep, found.text), found
+        assert found.status == "ok"
+
+
 @pytest.fixture(scope="module")
 def ignorant(model: Model) -> Model:
     """The same with weights that have learned nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from conftest import bundled_pairs, quick_settings
 
 import transduce
+from transduce.decoding.garbage import garbage_collection_paused
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report
 
@@ -237,3 +239,15 @@ def test_a_model_says_what_it_is(model_folder: Path) -> None:
     assert "transformer, 1 layers of width" in said
     assert "weights" in said
     assert "on cpu" in said
+
+
+def test_the_collector_is_on_again_whoever_ends_first() -> None:
+    """Two threads of a service translate at once; the one that came second must not find it off, and leave it so."""
+    assert gc.isenabled()
+    first, second = garbage_collection_paused(), garbage_collection_paused()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()

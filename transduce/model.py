@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, overload
 from transduce.adapt.lora import put_adapter
 from transduce.arguments import check_folder, check_languages, check_pairs, check_text, check_texts, shown
 from transduce.decoding.batches import Engine
+from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.translator import SCORED, Translator
 from transduce.decoding.trust import read_trust
 from transduce.decoding.wishes import Wishes
@@ -21,6 +22,7 @@ from transduce.models.kinds import kind_of
 from transduce.models.load import load, speaking
 from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
+from transduce.text.glossary import Glossary
 
 if TYPE_CHECKING:
     from transduce.decoding.results import TargetScore, Translation
@@ -88,8 +90,6 @@ class Model(Translator):
             if name not in known:
                 there = ", ".join(known)
                 raise ArgumentError(f"translate has no {name}{did_you_mean(name, known)}; there are: {there}")
-        if not isinstance(n_best, int):
-            raise ArgumentError(f"n_best must be a whole number, not {shown(n_best)}")
         if isinstance(text, str):
             return super().translate(text, n_best, **wishes)
         return super().translate(check_texts(text, "text"), n_best, **wishes)
@@ -103,7 +103,8 @@ class Model(Translator):
         prefixes: Iterable[str] = (),
     ) -> Iterator[Translation]:
         """One translation for each line, in order, as they are ready; see Translator.stream."""
-        return super().stream(check_texts(lines, "lines"), wishes, chunk, progress, prefixes)
+        prefixes = prefixes if prefixes == () else check_texts(prefixes, "prefixes")
+        return super().stream(check_texts(lines, "lines"), _checked(wishes), chunk, progress, prefixes)
 
     def score(self, pairs: Iterable[tuple[str, str]], chunk: int = SCORED) -> Iterator[TargetScore]:
         """The log-probability of each target given its source, in order."""
@@ -115,6 +116,21 @@ class Model(Translator):
         if target is not None:
             check_text(target, "target")
         return trace(self, text, target)
+
+
+def _checked(wishes: Wishes | None) -> Wishes | None:
+    """The same; what is of a wrong type is refused by its name."""
+    if wishes is None:
+        return None
+    wanted = {"n_best": int, "glossary": Glossary, "keep": str, "alternatives": int, "shortlist": Shortlist}
+    for name, kind in wanted.items():
+        value = getattr(wishes, name)
+        if not isinstance(value, kind) and (value is not None or kind is int):
+            what = {int: "a whole number", str: "str"}.get(kind, f"a {kind.__name__}")
+            raise ArgumentError(f"{name} must be {what}, not {shown(value)}")
+    if wishes.alternatives < 0:
+        raise ArgumentError(f"alternatives={wishes.alternatives} must be 0 or more")
+    return dataclasses.replace(wishes, forbidden=tuple(check_texts(wishes.forbidden, "forbidden")))
 
 
 def _like(tokenizers: Tokenizers, path: str | Path, device: str) -> Seq2Seq:

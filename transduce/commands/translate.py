@@ -140,7 +140,6 @@ def translate(
     from transduce.text.glossary import Glossary
 
     which, count = parse_shard(shard)
-    check_workers(workers, engine)
     if not json:
         _refuse_what_needs_json(n_best, count > 1 or resume, alignments, alternatives)
     inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]
@@ -151,6 +150,7 @@ def translate(
     loaded = (model, device, weights, together or (), spoken, adapter)
     refused = {"--with": together, "--adapter": adapter, "--weights": weights, "--workers": workers > 1}
     translator = _load(loaded, searched, [flag for flag, value in refused.items() if value])
+    check_workers(workers, translator.search.engine)
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
     mark = mark_of(model, inputs, translator.search, *asked, *([CHUNK] if workers > 1 else []))
@@ -159,7 +159,7 @@ def translate(
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
     short = None if shortlist is None else Shortlist.from_lines(read_lines(shortlist), str(shortlist))
     wishes = Wishes(n_best, words, keep, forbid or (), alternatives, alignments, short)
-    at_keyboard = not files and sys.stdin is not None and sys.stdin.isatty()
+    at_keyboard = files in ((), ("-",)) and sys.stdin is not None and sys.stdin.isatty()
     on_screen = output is None and sys.stdout.isatty()  # then the lines themselves show how far it is
     if engine or precision:
         report.say(f"engine: {translator.engine.name}")

@@ -3,7 +3,6 @@ lines and makes text of tokens: so several share it, and each reads and writes i
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ CHUNK = 8192  # lines that a worker gets at once
 UNDER_WAY = 2  # chunks for every worker
 MOST = 64
 SHARED = 0.9  # of a GPU's memory, among all workers
-mine: Model  # in a worker: the model that it has loaded
+loaded: Model  # in a worker: the model that it has
 fault = ""  # or why it could not
 
 
@@ -47,27 +46,28 @@ class Workers:
         prefixes: Iterable[str] = (),
     ) -> Iterator[Translation]:
         """As Translator.stream; a few chunks are under way at a time, so that memory does not grow."""
-        remaining, begins, done = iter(lines), iter(prefixes), 0
+        from transduce.decoding.translator import with_prefixes
+
+        chunks, done = with_prefixes(lines, prefixes, chunk or CHUNK), 0
         under_way: deque[Future[list[Translation]]] = deque()
-        fault: TransduceError | None = None  # of a line; what was read before it is translated first
+        complaint: TransduceError | None = None  # of a line; what was read before it is translated first
         while True:
-            while len(under_way) < self._most and fault is None:
+            while len(under_way) < self._most and complaint is None:
                 try:
-                    some = list(itertools.islice(remaining, chunk or CHUNK))
-                    prefix = list(itertools.islice(begins, len(some)))
+                    some = next(chunks, None)
                 except TransduceError as error:
-                    fault, some = error, []
-                if not some:
+                    complaint, some = error, None
+                if some is None:
                     break
-                under_way.append(self._submit(some, wishes, prefix))
+                under_way.append(self._submit(wishes, *some))
             if not under_way:
                 break
             found = self._result(under_way.popleft())
             done += len(found)
             (progress or Progress()).update(done, lines=f"{done:,}")
             yield from found
-        if fault is not None:
-            raise fault
+        if complaint is not None:
+            raise complaint
 
     def close(self) -> None:
         """What is under way is given up: after Ctrl-C nobody waits for it."""
@@ -75,7 +75,7 @@ class Workers:
         for process in set(multiprocessing.active_children()) - self._others:
             process.terminate()
 
-    def _submit(self, lines: list[str], wishes: Wishes | None, prefixes: list[str]) -> Future[list[Translation]]:
+    def _submit(self, wishes: Wishes | None, lines: list[str], prefixes: list[str]) -> Future[list[Translation]]:
         try:
             return self._pool.submit(_translated, lines, wishes, prefixes)
         except BrokenProcessPool:
@@ -109,11 +109,11 @@ def _begin(threads: int, share: float, given: Sequence[object], search: dict[str
     from transduce.nn.device import choose_device
 
     torch.set_num_threads(threads)
-    global mine, fault
+    global loaded, fault
     try:
         if choose_device(str(given[1])) == "cuda":
             torch.cuda.set_per_process_memory_fraction(share)
-        mine = Model.load(*given, **search)  # type: ignore[arg-type]
+        loaded = Model.load(*given, **search)  # type: ignore[arg-type]
     except (torch.OutOfMemoryError, TransduceError) as error:  # here it would be a traceback; said with the first lines
         fault = GONE if isinstance(error, torch.OutOfMemoryError) else str(error)
 
@@ -121,4 +121,4 @@ def _begin(threads: int, share: float, given: Sequence[object], search: dict[str
 def _translated(lines: list[str], wishes: Wishes | None, prefixes: list[str]) -> list[Translation]:
     if fault:
         raise SettingsError(fault)
-    return list(mine.stream(lines, wishes, len(lines), prefixes=prefixes))
+    return list(loaded.stream(lines, wishes, len(lines), prefixes=prefixes))

@@ -85,8 +85,9 @@ class PlainEngine:
         simple = all(rule in (within_vocabulary, at_least) for rule in roles.rules) and isinstance(roles.choose, Best)
         if len(lists) < len(requests) or not simple or not isinstance(self.model, HasPart):
             return search(self.model, requests, roles, self.device)
-        columns = np.unique(np.concatenate(lists))
+        columns = np.unique(np.concatenate([*lists, np.array(roles.begin, np.int64)]))
         own = [r._replace(vocabulary=np.searchsorted(columns, v)) for r, v in zip(requests, lists, strict=True)]
+        roles = roles._replace(begin=tuple(np.searchsorted(columns, roles.begin).tolist()))
         found = search(self.model.within(torch.from_numpy(columns).to(self.device)), own, roles, self.device)
         return [[h._replace(tokens=columns[h.tokens].tolist()) for h in hypotheses] for hypotheses in found]
 

@@ -56,6 +56,8 @@ class Banks:
         """No end before all terms are there; after a term, a new word; and no detour once there is no room for it."""
         log_p = log_p.clone()
         for row, request in enumerate(beams.requests):
+            if beams.length < len(request.prefix):
+                continue  # there is no choice
             for beam, written in enumerate(beams.written[row]):
                 remaining = written.remaining(request.terms)
                 here = log_p[row, beam]

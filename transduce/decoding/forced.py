@@ -35,17 +35,19 @@ def score_targets(
     device: str,
     given: int = 0,
 ) -> list[TargetScore]:
-    """The log-probability of each target given its source, and its first `given` tokens."""
+    """The log-probability of each target given its source, and its first `given` tokens, which do not count."""
     status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
     sources = [ids[:longest] for ids in sources]
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-    scores = [TargetScore(math.nan, len(t) + 1, "too long") for t in targets]
-    fitting = [i for i, t in enumerate(targets) if len(t) <= longest]
+    scores = [TargetScore(math.nan, len(t) - given + 1, "too long") for t in targets]
+    fitting = [i for i, t in enumerate(targets) if len(t) - given <= longest]
     for batch in batches(fitting, sizes, slots):
         total = _totals(model, [sources[i] for i in batch], [targets[i] for i in batch], device, given)
         for i, value in zip(batch, total, strict=True):
             known = math.isfinite(value)
-            scores[i] = TargetScore(value if known else math.nan, len(targets[i]) + 1, status[i] if known else "failed")
+            scores[i] = scores[i]._replace(
+                log_probability=value if known else math.nan, status=status[i] if known else "failed"
+            )
     return scores
 
 

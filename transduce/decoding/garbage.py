@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
 
 MANY = 100_000  # new objects; fewer are soon looked through, and a service that asks often is to have its collections
+_lock = threading.Lock()
+_paused = 0  # threads that ask for it now
+_was_on = True  # before the first of them
 
 
 @contextlib.contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Reference counting goes on."""
-    was_on = gc.isenabled()
-    gc.disable()
+    """Reference counting goes on. The first of several threads switches the collector off, the last on again."""
+    global _paused, _was_on
+    with _lock:
+        if _paused == 0:
+            _was_on = gc.isenabled()
+            gc.disable()
+        _paused += 1
     try:
         yield
     finally:
-        if was_on:
-            if gc.get_count()[0] > MANY and gc.get_freeze_count() == 0:  # nobody else keeps objects from the collector
-                gc.freeze()  # what was made is old from now on: else all of it would be
-                gc.unfreeze()  # looked through at once
-            gc.enable()
+        with _lock:
+            _paused -= 1
+            if _paused == 0 and _was_on:
+                _spare_what_was_made()
+                gc.enable()
+
+
+def _spare_what_was_made() -> None:
+    """It is old from now on: else all of it would be looked through at once."""
+    if gc.get_count()[0] > MANY and gc.get_freeze_count() == 0:  # nobody else keeps objects from the collector
+        gc.freeze()
+        gc.unfreeze()

@@ -28,6 +28,7 @@ class Request(NamedTuple):
     prefix: Sequence[int] = ()  # what it begins with
     terms: Sequence[Term] = ()  # what must occur in it
     vocabulary: np.ndarray | None = None  # tokens it may be written with, ascending; None: all
+    unwritable: bool = False  # something was asked for that the vocabulary cannot write
 
 
 class Hypothesis(NamedTuple):
@@ -80,6 +81,11 @@ class Beams:
     @property
     def length(self) -> int:
         return self.tokens.size(2)
+
+    def choosing(self) -> Tensor:
+        """(R, 1) whether the prefix of a sentence is over: before, there is no choice that a rule could forbid."""
+        over = [[self.length >= len(request.prefix)] for request in self.requests]
+        return torch.tensor(over, device=self.tokens.device)
 
     def coverage(self, row: int, beam: int) -> float:
         """Σ log min(attention that a source token has got, 1), END's too."""

@@ -18,7 +18,6 @@ from transduce.decoding.rules import (
 )
 from transduce.decoding.search import Roles
 from transduce.decoding.wording import Wording
-from transduce.errors import SettingsError
 from transduce.settings.sections import SearchSettings
 
 
@@ -54,7 +53,5 @@ def for_requests(roles: Roles, requests: Sequence[Request], wording: Wording) ->
         rules.append(begin_with_prefix)
     choose = roles.choose
     if any(request.terms for request in requests):
-        if not isinstance(choose, Best):
-            raise SettingsError("terms that must occur need a plain beam: no search.groups, no search.method=sample")
-        choose = Banks(wording.word_start)
+        choose = Banks(wording.word_start)  # in place of the plain beam: with another, terms are refused beforehand
     return roles._replace(rules=rules, choose=choose)

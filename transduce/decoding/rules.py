@@ -58,7 +58,7 @@ class NoRepeat:
             return
         written = beams.tokens.unfold(2, self.n, 1)  # (R, B, t - n + 1, n) every sequence so far
         last = beams.tokens[:, :, beams.length - self.n + 1 :]  # (R, B, n - 1) what the next token would end
-        again = (written[..., :-1] == last.unsqueeze(2)).all(-1)
+        again = (written[..., :-1] == last.unsqueeze(2)).all(-1) & beams.choosing().unsqueeze(2)
         for row, beam, place in again.nonzero().tolist():
             log_p[row, beam, written[row, beam, place, -1]] = IMPOSSIBLE
 
@@ -80,10 +80,11 @@ class Forbid:
         self.sequences = [torch.tensor(sequence) for sequence in sequences if sequence]
 
     def __call__(self, log_p: Tensor, beams: Beams) -> None:
+        choosing = beams.choosing()
         for sequence in self.sequences:
             before = len(sequence) - 1
             if before > beams.length:
                 continue
             last = beams.tokens[:, :, beams.length - before :]
-            written = (last == sequence[:-1].to(last.device)).all(-1)  # (R, B)
+            written = (last == sequence[:-1].to(last.device)).all(-1) & choosing  # (R, B)
             log_p[..., sequence[-1]] = log_p[..., sequence[-1]].masked_fill(written, IMPOSSIBLE)

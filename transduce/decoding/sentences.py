@@ -28,7 +28,8 @@ class Sentence(NamedTuple):
     text: str
     hidden: Hidden  # the same, normalised, as the tokenizer reads it
     source: list[int]  # its tokens
-    asked: str  # the same as somebody typed it, in which terms are looked for
+    asked: str  # the same in which a glossary's words are looked for: as typed, but of CAPITALS in calm letters
+    typed: str  # and in which --keep is: as typed, but for marks
     whole: bool = True  # nothing of it was left out
     long: bool = False  # it is a piece
     shouted: bool = False  # it is all capitals, and its tokens are those of the same in small letters
@@ -63,7 +64,9 @@ def _read(
     """Texts, with their lines and gaps, in tokens."""
     hidden = [protection.hide(normalise(text)) for _, _, text in parts]
     encoded = tokenizer.encode([each.text for each in hidden])
-    read = [Sentence(*part, each, ids, each.text) for part, each, ids in zip(parts, hidden, encoded, strict=True)]
+    read = [
+        Sentence(*part, each, ids, each.text, each.text) for part, each, ids in zip(parts, hidden, encoded, strict=True)
+    ]
     has_capitals = UNKNOWN not in tokenizer.encode([CAPITALS])[0]
     for number, sentence in enumerate(read):
         if is_shouted(sentence.hidden.text):

@@ -24,7 +24,7 @@ from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.trust import Answer, Trust, Usual, Verdict
 from transduce.decoding.wishes import Wishes
 from transduce.decoding.wording import Wording
-from transduce.errors import SettingsError
+from transduce.errors import DataError, SettingsError
 from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
@@ -103,10 +103,8 @@ class Translator:
         self._check(wishes)
         tokenizers = self.tokenizers
         wording = Wording(wishes, tokenizers.target, tokenizers.source, tokenizers.protection)
-        remaining, done = iter(lines), 0
-        begins = itertools.chain(prefixes, itertools.repeat(""))
-        while read := list(itertools.islice(remaining, chunk or self.engine.chunk)):
-            prefix = list(itertools.islice(begins, len(read)))
+        done = 0
+        for read, prefix in with_prefixes(lines, prefixes, chunk or self.engine.chunk):
             with garbage_collection_paused():
                 translated = self._translate_chunk(read, prefix, wording, progress or Progress(), done)
             yield from translated
@@ -119,9 +117,10 @@ class Translator:
             hide = self.tokenizers.protection.hide_pair
             hidden = [hide(normalise(source), normalise(target)) for source, target in read]
             sources = self.tokenizers.source.encode([source.text for source, _ in hidden])
-            targets = self.tokenizers.target.encode([target.text for _, target in hidden])
-            given = len(self.tokenizers.target.begin)
-            yield from score_targets(self.model, sources, targets, longest, self.search.tokens, self.device, given)
+            begin = self.tokenizers.target.begin
+            targets = [ids or [*begin] for ids in self.tokenizers.target.encode([target.text for _, target in hidden])]
+            slots, given = self.search.tokens, len(begin)
+            yield from score_targets(self.model, sources, targets, longest, slots, self.device, given)
 
     def _check(self, wishes: Wishes) -> None:
         s, n_best = self.search, wishes.n_best
@@ -139,6 +138,10 @@ class Translator:
             raise SettingsError(
                 f"a glossary, --keep and --forbid need to know where words begin, which a model that cuts text by "
                 f"text.tokenizer={self.tokenizers.settings.tokenizer} does not"
+            )
+        if (wishes.glossary or wishes.keep) and (s.method == "sample" or s.groups > 1):
+            raise SettingsError(
+                "a glossary and --keep need a plain beam: leave out search.groups and search.method=sample"
             )
         if s.coverage_penalty and not self.model.looks_at_source:
             raise SettingsError("search.coverage_penalty needs a model with attention over its source")
@@ -164,7 +167,7 @@ class Translator:
         hypotheses = self._find(requests, wording, found)
         if wording.marks is not None:
             hypotheses = _with_marks_kept(self, requests, hypotheses, wording, wording.marks)
-        finished = list(self._finish(filled, hypotheses, wording))
+        finished = list(self._finish(filled, requests, hypotheses, wording))
         finished = finished if self.trust is None else _trusted(filled, finished, self.trust)
         found_all = self._aligned(filled, finished, wording) if wording.wishes.alignment else finished
         translated = map(_restored, filled, found_all)
@@ -196,18 +199,26 @@ class Translator:
         for has_terms in (False, True):
             group = [i for i, request in enumerate(requests) if bool(request.terms) == has_terms]
             some = [requests[i] for i in group]
-            together = self.engine.find(some, for_requests(roles, some, wording), found) if some else []
+            engine = self._engine_for_rules() if has_terms else self.engine
+            together = engine.find(some, for_requests(roles, some, wording), found) if some else []
             for i, hypotheses in zip(group, together, strict=True):
                 results[i] = hypotheses
         return results
 
+    def _engine_for_rules(self) -> Engine:
+        return self.engine if self.engine.takes_rules else PlainEngine(self.model, self.device)
+
     def _finish(
-        self, sentences: Sequence[Sentence], found: list[list[Hypothesis]], wording: Wording
+        self,
+        sentences: Sequence[Sentence],
+        requests: list[Request],
+        found: list[list[Hypothesis]],
+        wording: Wording,
     ) -> Iterator[Translation]:
         """Hypotheses as text, all of a chunk together."""
         texts = iter(self.tokenizers.target.decode_all([h.tokens for hypotheses in found for h in hypotheses]))
         pieces = wording.pieces
-        for sentence, hypotheses in zip(sentences, found, strict=True):
+        for sentence, request, hypotheses in zip(sentences, requests, found, strict=True):
             candidates = [
                 Candidate(next(texts), h.score, h.log_probability, tuple([pieces[i] for i in h.tokens]))
                 for h in hypotheses
@@ -220,7 +231,7 @@ class Translator:
                 order = most_like_the_others([c.text for c in candidates], self.search.mbr)[: wording.wishes.n_best]
                 candidates, best = [candidates[i] for i in order], hypotheses[order[0]]
             others = self._alternatives(sentence, best, wording) if wording.wishes.alternatives else ()
-            status = _status(sentence, best, wording)
+            status = _status(sentence, request, best, wording)
             yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), others)
 
     def _aligned(
@@ -248,6 +259,20 @@ class Translator:
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 
+def with_prefixes(lines: Iterable[str], prefixes: Iterable[str], size: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Lines in chunks of a size, each line with its prefix; of these there are none, or as many."""
+    remaining, begins, done = iter(lines), iter(prefixes), 0
+    none = prefixes == ()
+    while read := list(itertools.islice(remaining, size)):
+        prefix = [""] * len(read) if none else list(itertools.islice(begins, len(read)))
+        if len(prefix) < len(read):
+            raise DataError(f"there are {done + len(prefix):,} prefixes, and more lines than that; give one for each")
+        yield read, prefix
+        done += len(read)
+    if not none and next(begins, None) is not None:
+        raise DataError(f"there are {done:,} lines, and more prefixes than that; give one for each line")
+
+
 def _usual(trust: Trust | None, text: TextSettings) -> Usual | None:
     """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or marks of
     languages stand before them."""
@@ -273,9 +298,7 @@ def _with_marks_kept(
     some = [marks.with_room(requests[i], translator.lengths.positions) for i in again]
     roles = _roles(translator.search, wording)
     roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
-    engine = translator.engine
-    if not engine.takes_rules:
-        engine = PlainEngine(translator.model, translator.device)
+    engine = translator._engine_for_rules()
     mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
     return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
 
@@ -299,21 +322,25 @@ def _restored(sentence: Sentence, translation: Translation) -> Translation:
 
 
 def _with_wishes(request: Request, sentence: Sentence, begins_with: str, wording: Wording, positions: int) -> Request:
-    prefix, terms = wording.prefix(begins_with, sentence.hidden), wording.terms(sentence.asked)
+    prefix, whole = wording.prefix(begins_with, sentence.hidden)
+    terms, all_of_them = wording.terms(sentence.asked, sentence.typed)
     room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
     short = request.vocabulary
     if short is not None:  # what was asked for may be written too
         wanted = [*prefix, *(token for term in terms for way in term.alternatives for token in way)]
         short = np.union1d(short, np.array(wanted, np.int64))
     most = min(max(request.most, room), positions)
-    return request._replace(most=most, prefix=prefix, terms=terms, vocabulary=short)
+    unwritable = not (whole and all_of_them)
+    return request._replace(most=most, prefix=prefix, terms=terms, vocabulary=short, unwritable=unwritable)
 
 
-def _status(sentence: Sentence, best: Hypothesis, wording: Wording) -> str:
+def _status(sentence: Sentence, request: Request, best: Hypothesis, wording: Wording) -> str:
     if not sentence.whole:
         return "truncated"
+    if request.unwritable:
+        return "unmet"
     if not best.complete:
-        missing = wording.are_missing(sentence.asked, best.tokens)
+        missing = wording.are_missing(sentence.asked, sentence.typed, best.tokens)
         lost = wording.marks is not None and not wording.marks.are_kept(sentence.source, best.tokens)
         return "unmet" if missing or lost else "length"
     return "long" if sentence.long else "ok"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from transduce.decoding.terms import Term, Written
 from transduce.decoding.wishes import Wishes
 from transduce.errors import DataError, SettingsError
 from transduce.text.case import CAPITAL, CAPITALS
+from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import is_unspaced
@@ -40,12 +42,14 @@ class Wording:
         self.tokenizer = tokenizer
         short, glossary = wishes.shortlist, wishes.glossary
         self.shortlist = None if short is None or source is None else ShortlistIds(short, source, tokenizer)
-        self.protection = protection if glossary is None else protection.sparing(glossary.pattern)
         self.marks = Marks(source, tokenizer) if protection and source is not None else None
         try:
             self._keep = None if wishes.keep is None else re.compile(wishes.keep)
         except re.error as error:
             raise SettingsError(f"--keep {wishes.keep} is no regular expression: {error}") from error
+        self.protection = protection.with_wishes(self._keep, None if glossary is None else glossary.pattern)
+        if glossary is not None:
+            _check_glossary(glossary, tokenizer)  # type: ignore[arg-type]
 
     @property
     def has_terms(self) -> bool:
@@ -65,7 +69,7 @@ class Wording:
 
     @cached_property
     def forbidden(self) -> list[list[int]]:
-        """Every way to cut a forbidden word into tokens, at a sentence's begin and within it."""
+        """The ways to cut a forbidden word into tokens, at a sentence's begin and within it; of many, the shortest."""
         ids = {piece: i for i, piece in enumerate(self.pieces) if i >= len(SPECIAL)}
         longest = max(map(len, ids))
         found = []
@@ -81,13 +85,11 @@ class Wording:
         """A word as its tokens spell it."""
         return "".join(self.tokenizer.cut(normalise(word))).replace(SPACE, " ").strip()
 
-    def prefix(self, text: str, source: Hidden) -> list[int]:
-        """The tokens that the translation of a source is to begin with."""
-        return self._tokens([self.protection.hide_known(normalise(text), source)])[0] if text.strip() else []
-
-    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Of parts of a translation, without what stands before all of it."""
-        return [ids[len(self.tokenizer.begin) :] for ids in self.tokenizer.encode(texts)]
+    def prefix(self, text: str, source: Hidden) -> tuple[list[int], bool]:
+        """The tokens that the translation of a source is to begin with, as far as it can be written; and whether it
+        can be to its end."""
+        ids = _tokens([self.protection.hide_known(normalise(text), source)], self.tokenizer)[0] if text.strip() else []
+        return (ids[: ids.index(UNKNOWN)], False) if UNKNOWN in ids else (ids, True)
 
     def vocabulary(self, source: Sequence[int]) -> np.ndarray | None:
         """What the shortlist lets a source be written with; its marks in any case."""
@@ -96,32 +98,50 @@ class Wording:
         marks = [] if self.marks is None else [token for tokens in self.marks.ids(source) for token in tokens]
         return np.union1d(self.shortlist.of(source), np.array(marks, np.int64))
 
-    def terms(self, source: str) -> list[Term]:
-        """What must be written for this source: its glossary entries, and what is to be taken over unchanged."""
-        kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(source) if match.group()]
-        wanted: list[tuple[str, ...]] = [(text,) for text in kept]
+    def terms(self, asked: str, typed: str) -> tuple[list[Term], bool]:
+        """What must be written for a source (see Sentence): its glossary entries, and what is to be taken over
+        unchanged and no mark hides; and whether all of it can be written."""
+        kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(typed) if match.group()]
+        found = [_term((text,), self.tokenizer) for text in kept]
         if self.wishes.glossary is not None:
-            rest = source if self._keep is None else self._keep.sub(" ", source)
-            wanted += [entry.translations for entry in self.wishes.glossary.find(rest)]
-        return [self._term(forms) for forms in wanted]
+            rest = asked if self._keep is None else self._keep.sub(" ", asked)
+            found += [_term(entry.translations, self.tokenizer) for entry in self.wishes.glossary.find(rest)]
+        terms = [term for term in found if term is not None]
+        return terms, len(terms) == len(found)
 
-    def are_missing(self, source: str, tokens: Sequence[int]) -> bool:
-        """Whether a translation does not have all that was asked for with this source."""
+    def are_missing(self, asked: str, typed: str, tokens: Sequence[int]) -> bool:
+        """Whether a translation does not have all that was asked for with its source, and can be written."""
         if not self.has_terms:
             return False
-        terms, written = self.terms(source), Written()
+        (terms, _), written = self.terms(asked, typed), Written()
         for token in tokens:
             written = written.advance(token, terms)
         return written.remaining(terms) > 0
 
-    def _term(self, forms: tuple[str, ...]) -> Term:
-        alternatives = []
-        for form, ids in zip(forms, self._tokens(forms), strict=True):
-            if UNKNOWN in ids or not ids:
-                raise DataError(f"the vocabulary cannot write {form!r}; leave it out of the glossary")
-            alone = self.tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
-            alternatives.append(tuple(ids[1:] if alone else ids))
-        return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms)))
+
+def _tokens(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Of parts of a translation, without what stands before all of it."""
+    return [ids[len(tokenizer.begin) :] for ids in tokenizer.encode(texts)]
+
+
+def _term(forms: tuple[str, ...], tokenizer: Tokenizer) -> Term | None:
+    """None: the vocabulary cannot write it."""
+    alternatives = []
+    for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True):
+        if UNKNOWN in ids or not ids:
+            return None
+        alone = tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
+        alternatives.append(tuple(ids[1:] if alone else ids))
+    return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms)))
+
+
+@lru_cache(maxsize=16)  # a service gives the same one with every sentence
+def _check_glossary(glossary: Glossary, tokenizer: Any) -> None:
+    """Complain now, not when a word comes up in a long text."""
+    forms = [form for entry in glossary.entries.values() for form in entry.translations]
+    for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True):
+        if UNKNOWN in ids or not ids:
+            raise DataError(f"the vocabulary cannot write {form!r}; leave it out of the glossary")
 
 
 def _ways(text: str, ids: dict[str, int], longest: int) -> list[list[int]]:

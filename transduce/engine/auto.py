@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -38,13 +37,11 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
             raise SettingsError(f"search.precision={search.precision} needs search.engine=auto; plain is float32")
         return PlainEngine(model, device)
     if isinstance(model, Ensemble):
-        each = [make_engine(one, replace(search, engine="auto"), device) for one in model.each()]
-        return PlainEngine(Ensemble([_model_of(engine) for engine in each]), device, f"ensemble of {len(each)}")
-    incremental = _incremental(model, dtype)
+        each = [_incremental(one, dtype, device) or one for one in model.each()]
+        return PlainEngine(Ensemble(each), device, f"ensemble of {len(each)}")
+    incremental = _incremental(model, dtype, device)
     if incremental is None:
         return PlainEngine(model, device, "plain (no fast way for this model),")
-    if device == "cuda" and dtype == torch.bfloat16 and kernels.HAS_TRITON:
-        make_fast(incremental.encoder)
     name = f"fast ({str(dtype).removeprefix('torch.')})"
     if device == "cuda" and kernels.HAS_TRITON:
         return GpuEngine(incremental, device, name)
@@ -55,26 +52,24 @@ def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
 
 def make_steps(model: Seq2Seq, device: str) -> Engine:
     """Fast steps in float32, nothing recorded: for a model that changes again, as in training."""
-    incremental = _incremental(model, torch.float32)
+    incremental = _incremental(model, torch.float32, device)
     if incremental is None:
         return PlainEngine(model, device)
     larger = LARGER if device == "cuda" and len(model.projection.weight) <= FEW_TOKENS else 1
     return PlainEngine(incremental, device, "fast (float32)", larger)
 
 
-def _incremental(model: Seq2Seq, dtype: torch.dtype) -> Incremental | None:
+def _incremental(model: Seq2Seq, dtype: torch.dtype, device: str) -> Incremental | None:
     """None: there is no fast way for this model."""
     weights = decoder_weights(model, dtype)
     if weights is None:
         return None
     copy = cast_copy(model, dtype)
     assert isinstance(copy, Transformer)
-    return Incremental(copy, weights).eval()
-
-
-def _model_of(engine: Engine) -> Seq2Seq:
-    assert isinstance(engine, PlainEngine | GpuEngine)
-    return engine.model
+    incremental = Incremental(copy, weights).eval()
+    if device == "cuda" and dtype == torch.bfloat16 and kernels.HAS_TRITON:
+        make_fast(incremental.encoder)
+    return incremental
 
 
 def choose_dtype(precision: str, device: str) -> torch.dtype:

@@ -7,10 +7,12 @@ scored and ranked as ours are, so every length penalty is available.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +33,8 @@ from transduce.signals import usable_cores
 from transduce.text.special import BEGIN, END, PAD
 
 KEPT = 8  # converted models
+PART = "part-"  # how the names of folders begin that are being written, or deleted
+A_DAY = 86400  # seconds; who began one earlier is gone
 TOGETHER = 32  # sentences of a batch, which is where CTranslate2 is fastest
 GROUP = 8  # batches of ours that it is given at once
 
@@ -62,20 +66,29 @@ class CTranslate2Engine:
         options = _options(roles)
         results: list[list[Hypothesis]] = [[] for _ in requests]
         sizes = [len(request.source) + 1 for request in requests]
-        for batch in batches(range(len(requests)), sizes, GROUP * roles.slots, roles.size):
-            some = [requests[i] for i in batch]
-            answers = self._translator.translate_batch(
-                [[*map(token_name, request.source), *self._end] for request in some],
-                [[*map(token_name, [*roles.begin, *request.prefix])] for request in some],
-                max_decoding_length=max(request.most for request in some) + len(roles.begin),
-                min_decoding_length=max(request.least for request in some),
-                max_batch_size=TOGETHER,
-                **options,
-            )
-            for i, request, answer in zip(batch, some, answers, strict=True):
-                results[i] = _hypotheses(answer, request, roles)
-            found(len(batch))
+        by_least: dict[int, list[int]] = {}  # it has one least length for all that it is given
+        for i, request in enumerate(requests):
+            by_least.setdefault(request.least, []).append(i)
+        for group in by_least.values():
+            for batch in batches(group, sizes, GROUP * roles.slots, roles.size):
+                some = [requests[i] for i in batch]
+                for i, request, answer in zip(batch, some, self._ask(some, roles, options), strict=True):
+                    if any(len(names) - len(roles.begin) > request.most for names in answer.hypotheses):
+                        answer = self._ask([request], roles, options)[0]  # it went on for as long as others may
+                    results[i] = _hypotheses(answer, request, roles)
+                found(len(batch))
         return results
+
+    def _ask(self, some: list[Request], roles: Roles, options: dict[str, Any]) -> list[Any]:
+        """Sentences of one least length; each may become as long as the longest may."""
+        return self._translator.translate_batch(
+            [[*map(token_name, request.source), *self._end] for request in some],
+            [[*map(token_name, [*roles.begin, *request.prefix])] for request in some],
+            max_decoding_length=max(request.most for request in some) + len(roles.begin),
+            min_decoding_length=some[0].least,
+            max_batch_size=TOGETHER,
+            **options,
+        )
 
 
 def _options(roles: Roles) -> dict[str, Any]:
@@ -110,11 +123,11 @@ def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]
     """Scored as ours are: CTranslate2 gives log-probabilities when it is asked for no penalty."""
     found, given = [], len(roles.begin)
     for names, total in zip(answer.hypotheses, answer.scores, strict=True):
-        length = min(len(names) - given, request.most)  # its own limit, not the batch's
+        length = len(names) - given
         complete = length < request.most
         found.append(Hypothesis(names, roles.penalty.score(total, length + complete), total, complete))
-    best, end = ranked(found)[: roles.n_best], given + request.most
-    return [hypothesis._replace(tokens=list(map(int, hypothesis.tokens[given:end]))) for hypothesis in best]
+    best = ranked(found)[: roles.n_best]
+    return [hypothesis._replace(tokens=list(map(int, hypothesis.tokens[given:]))) for hypothesis in best]
 
 
 def _converted(model: Transformer) -> Path:
@@ -132,13 +145,29 @@ def _converted(model: Transformer) -> Path:
         return place
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(dir=cache))
-    except OSError:  # no home, or a full one: for this time only
+        part = Path(tempfile.mkdtemp(dir=cache, prefix=PART))
+    except OSError:  # no home, or one that is read-only: for this time only
         part = Path(tempfile.mkdtemp())
         atexit.register(shutil.rmtree, part, ignore_errors=True)
         convert(model, part)
         return part
     convert(model, part)
-    for old in sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-    return part.rename(place)
+    _forget_old(cache)
+    try:
+        return part.rename(place)
+    except OSError:  # another process was faster
+        shutil.rmtree(part, ignore_errors=True)
+        return place
+
+
+def _forget_old(cache: Path) -> None:
+    """All but the newest; who has one of them open keeps what it has read. Other processes may do the same now."""
+    ages = []
+    for path in cache.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if not path.name.startswith(PART) or path.stat().st_mtime < time.time() - A_DAY:
+                ages.append((path.stat().st_mtime, path))
+    for _, old in sorted(ages)[:-KEPT]:
+        gone = old.with_name(f"{PART}{os.getpid()}-{old.name}")  # half of a folder must not look like a whole one
+        with contextlib.suppress(OSError):
+            shutil.rmtree(old.rename(gone), ignore_errors=True)

@@ -1,10 +1,10 @@
-"""A Transformer that writes step by step into caches of fixed capacity: the four verbs again, faster.
+"""A Transformer that writes step by step into caches that have room ahead: the four verbs again, faster.
 
-Beams never copy a cache. Every hypothesis writes its keys and values at its own slot of the step; a table of ancestors
-says through which slots its history runs. All beams of a sentence look at all its slots together (they are queries of
-one matrix product) and the mask hides what is not their own history.
+To go on with other beams copies no cache. Every hypothesis writes its keys and values at its own slot of the step; a
+table of ancestors says through which slots its history runs. All beams of a sentence look at all its slots together
+(they are queries of one matrix product) and the mask hides what is not their own history.
 
-Letters: R sentences, B beams, T capacity, n steps so far, H heads, K width of a head.
+Letters: R sentences, B beams, T capacity, n steps so far, S slots of the source, H heads, K and V widths of a head.
 """
 
 from __future__ import annotations

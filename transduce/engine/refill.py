@@ -6,6 +6,7 @@ was done after a round of steps, the next round runs already. Results are read, 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -29,6 +30,7 @@ MANY, MANY_STEPS, FEW_STEPS = 512, 1, 2  # steps of a round; of many sentences s
 PARTS = 8  # of the places; so many must be free before others are put into them, all in one go
 MOST_DONE = 32  # parts whose results may wait
 KEPT = 6  # recordings
+SEARCHING = threading.Lock()  # a recording has one set of places, and what another thread does would be recorded too
 
 
 class Done(NamedTuple):
@@ -50,7 +52,7 @@ class RefillEngine:
     @torch.inference_mode()
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         try:
-            with garbage_collection_paused():
+            with SEARCHING, garbage_collection_paused():
                 return self._find(requests, roles, found)
         except torch.OutOfMemoryError as error:
             raise SettingsError(
@@ -143,7 +145,7 @@ class RefillEngine:
         while (shape := of(rows)) not in self._recordings and rows > 64 and rows * each > self._room():
             rows //= 2
         if shape not in self._recordings:
-            while len(self._recordings) >= KEPT:
+            while len(self._recordings) >= KEPT or (self._recordings and rows * each > self._room()):
                 del self._recordings[next(iter(self._recordings))]
             self._recordings[shape] = RecordedSearch(self.model, shape, self.device)
         return self._recordings[shape]

@@ -45,6 +45,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "marian": Kind(text_of_two, "after", "halves", embedding_norm=False, has_bias=True),
+    "pegasus": Kind(text_of_two, "before", "halves", embedding_norm=False, has_bias=True),  # as we send one out
     "m2m_100": Kind(text_of_many, "before", "fairseq", embedding_norm=False, has_bias=False),  # NLLB too
     "mbart": Kind(text_of_many, "before", "learned", embedding_norm=True, has_bias=True),
     "bart": Kind(text_of_bytes, "after", "learned", embedding_norm=True, has_bias=True),

@@ -44,7 +44,8 @@ def why_not(settings: Settings) -> str | None:
         not in (None, before),
         "it scales embeddings or nothing": m.scale == "projection",
         "its norms have an epsilon of 1e-5": m.eps != 1e-5,
-        "with the norm before it has one vocabulary for both languages": before and not (t.joint or t.same_ids),
+        "it has no model with two vocabularies and norms before the layers (ctranslate2 and onnx have; or train with "
+        "model.norm=after)": before and not (t.joint or t.same_ids),
         "it cuts text with SentencePiece": t.tokenizer not in ("bpe", "unigram"),
         "it knows no marks of case (text.case=marks)": t.case == "marks",
         "it cannot lower-case text": t.lowercase,

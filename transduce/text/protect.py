@@ -129,19 +129,23 @@ def _letter(text: str, place: int) -> str:
 class Protection:
     """What is hidden: items of some kinds, and what a pattern of the user's matches."""
 
-    def __init__(self, settings: TextSettings, spared: re.Pattern[str] | None = None) -> None:
-        """`spared`: what is never hidden."""
+    def __init__(
+        self, settings: TextSettings, kept: re.Pattern[str] | None = None, spared: re.Pattern[str] | None = None
+    ) -> None:
+        """`kept`: what is hidden before anything else; `spared`: what of the rest is never hidden."""
         kinds = [kind.strip() for kind in (settings.protect or "").split(",")]
         usual = "|".join(PATTERNS[kind] for kind in PATTERNS if kind in kinds)
         chosen = [pattern for pattern in (settings.protect_pattern, usual) if pattern]
         # Marks that somebody typed come first: they must not be taken for ours.
         self._patterns = [re.compile(pattern) for pattern in (f"[{MARKS}]", *chosen)] if chosen else []
-        self._only_usual = settings.protect_pattern is None
+        self._only_usual = settings.protect_pattern is None and kept is None
         self._settings, self._spared = settings, spared
+        wishes = [pattern for pattern in (kept, spared) if pattern is not None]
+        self._in_order = [*wishes, *self._patterns] if self else []
 
-    def sparing(self, pattern: re.Pattern[str]) -> Protection:
-        """The same, but for what a pattern matches."""
-        return Protection(self._settings, pattern)
+    def with_wishes(self, kept: re.Pattern[str] | None, spared: re.Pattern[str] | None) -> Protection:
+        """The same, with what a caller wants hidden too, and what not; what hides nothing stays so."""
+        return Protection(self._settings, kept, spared)
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
@@ -177,12 +181,12 @@ class Protection:
         return hidden[0], hidden[1]
 
     def spans(self, text: str) -> list[Span]:
-        """Every item of a text: marks that somebody typed, then the user's, then the usual ones."""
+        """Every item of a text: what is kept, marks that somebody typed, then the user's, then the usual ones."""
         found: list[Span] = []
         if not self or (self._only_usual and not _HINT.search(text)):
             return found  # which is soon seen
         taken = bytearray(len(text))
-        for pattern in [self._spared, *self._patterns] if self._spared else self._patterns:
+        for pattern in self._in_order:
             for begin, end in (match.span() for match in pattern.finditer(text)):
                 if begin < end and not any(taken[begin:end]):
                     taken[begin:end] = b"\1" * (end - begin)
