@@ -146,7 +146,21 @@ def test_unequal_sides_and_packed_files(tmp_path: Path, capsys: pytest.CaptureFi
     right = write(tmp_path, "b", [*lines[:20], *lines[21:]])
     assert cli.main(["doctor", "--source", str(tmp_path / "a.gz"), "--target", right]) == 0
     out = capsys.readouterr().out
-    assert "one side has 1 lines more than the other; by their lengths they part near line 2" in out
+    assert "a.gz has 1 line more than the other side; by their lengths, the sides stop matching near line 2" in out
+    assert "no fault found" not in out
+    assert out.splitlines()[-1].startswith("training would refuse this text")  # and not a command that it refuses
+
+
+def test_of_lines_that_are_missing_at_the_end_no_other_line_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"line {'x' * (i * 7 % 40)}" for i in range(60)]
+    left, right = write(tmp_path, "a", lines[:-3]), write(tmp_path, "b", lines)
+    assert cli.main(["doctor", "--source", left, "--target", right]) == 0
+    assert "the last lines of the shorter side seem to be missing" in capsys.readouterr().out
+    alike = write(tmp_path, "c", ["abc"] * 57), write(tmp_path, "d", ["abc"] * 60)  # lengths that tell nothing
+    assert cli.main(["doctor", "--source", alike[0], "--target", alike[1]]) == 0
+    assert "near line" not in capsys.readouterr().out
 
 
 def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,14 +300,14 @@ def test_several_texts_are_examined_as_one(tmp_path: Path, capsys: pytest.Captur
     held = write(tmp_path, "dev.tsv", ["\t".join(pairs[2]), "neu\tnew"])
     words = ["--source", tab, "--source", left, "--target", right, "--weight", "1", "--weight", "2", "--preset", "tiny"]
     words += ["--text.vocabulary", "300", "--held-out", held]
-    found, out = last_line(capsys, *words)
+    last, out = last_line(capsys, *words)
     assert f"source of 2 texts: {len(pairs) + 2:,} lines" in out
     assert f"{tab}: 90 pairs" in out
-    assert "one side has 1 lines more than the other" in out
+    assert f"{left} has 1 line more than the other side" in out
     assert f"    {tab}, line 3: {pairs[2][0][:60]}" in out  # leak
     assert f"    {left} and {right}, line {len(pairs) - 90 + 1}:   |||  nothing" in out
     assert "no setting leaves out: leak; --clean FOLDER writes a copy without them" in out
-    assert found[3:] == [*words[:10], "--valid-source", held, *words[10:14]]
+    assert " ".join(last).startswith("training would refuse this text")
     found, _ = last_line(capsys, *words, "--clean", str(tmp_path / "clean"))
     copy = [str(tmp_path / f"clean/joined.{side}") for side in ("source", "target")]
     assert found[3:] == ["--source", copy[0], "--target", copy[1], "--valid-source", held, *words[10:14]]

@@ -10,7 +10,7 @@ from conftest import bundled_pairs
 
 import transduce
 from transduce.cli import main
-from transduce.decoding import shortlist as shortlists
+from transduce.data.lexicon import learn_lexicon
 from transduce.decoding.shortlist import Shortlist, ShortlistIds, learn
 from transduce.errors import DataError
 from transduce.model import Model
@@ -103,11 +103,10 @@ def test_a_list_for_another_vocabulary_is_refused(model: Model) -> None:
         learn([], model.tokenizers, 3, 3)
 
 
-def test_of_much_text_pairs_are_taken_from_all_of_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortlists, "MOST_CELLS", 100)
+def test_of_much_text_pairs_are_taken_from_all_of_it() -> None:
     pairs = [([4 + i], [4 + i]) for i in range(100)] + [([5, 6, 7], [8, 9, 10])] * 100
-    source, target, place = shortlists._cells(pairs)
-    assert len(source) == len(target) == len(place) <= 100
-    assert 4 in source
-    assert 7 in source
-    assert place.tolist() == sorted(place.tolist())
+    found = learn_lexicon(pairs, 200, most=100)
+    sources = set((found.pairs // 200).tolist())
+    assert {4, 7} <= sources
+    assert len(sources) < 100
+    assert found.written.sum() < 400

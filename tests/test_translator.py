@@ -74,7 +74,7 @@ def test_n_best_and_search_settings(model_folder: Path) -> None:
     assert len(found.candidates) == 3
     assert found.text == found.candidates[0].text
     assert "".join(found.candidates[0].tokens).replace("▁", " ").strip() == found.text
-    with pytest.raises(SettingsError, match="n_best=4 must be between 1 and the beam, search.beam=3"):
+    with pytest.raises(SettingsError, match="n_best=4 must be between 1 and the beam, 3; widen it: --beam 4"):
         model.translate("ich", n_best=4)
     with pytest.raises(SettingsError, match="unknown setting search.beem, did you mean search.beam"):
         transduce.load(model_folder, beem=2)

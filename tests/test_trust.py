@@ -39,7 +39,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_what_was_made_up_is_noticed(trained: Path) -> None:
+def test_what_was_made_up_is_noticed(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transduce.decoding.trust.HOPELESS", 0.0)  # this model has no hope for anything
     model, random = Model.load(trained), Random(5)
     real = [source for source, _ in bundled_pairs(200, seed=3)]
     shuffled = ["".join(random.sample(line, len(line))) for line in real]
@@ -49,6 +50,13 @@ def test_what_was_made_up_is_noticed(trained: Path) -> None:
     assert false < 0.1
     chinese = model.translate("我想喝啤酒")
     assert (chinese.status, chinese.confidence) == ("unknown", 0.0)
+
+
+def test_what_is_hardly_ever_good_is_doubtful(trained: Path) -> None:
+    """However usual the source: nonsense with a confidence of 0.01 was called ok."""
+    found = Model.load(trained).translate([source for source, _ in bundled_pairs(50, seed=3)])
+    assert all(t.status != "ok" for t in found if t.confidence is not None and t.confidence < 0.05)
+    assert any(t.status == "doubtful" for t in found)
 
 
 def test_a_verdict_does_not_depend_on_the_company(trained: Path) -> None:

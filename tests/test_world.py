@@ -299,6 +299,17 @@ def test_what_cannot_be_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encoding.guess(b"\xe4") is None
 
 
+def test_a_few_letters_with_accents_are_not_korean() -> None:
+    assert encoding.guess("Grüß Gott".encode("latin1")) == "CP1252"
+
+
+def test_a_text_of_two_encodings_is_not_converted_as_a_whole() -> None:
+    """The half that is UTF-8 would be damaged."""
+    foreign = ["heiße".encode("latin1")] * 5
+    assert "iconv" in encoding.way_out("a.de", foreign)
+    assert "only a part of the text may be CP1252" in encoding.way_out("a.de", foreign, before=100)
+
+
 def test_standard_input_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes("ich heiße müller und bin müde\n".encode("latin1") * 3)
     with (tmp_path / "a").open("rb") as stream, pytest.raises(DataError, match="iconv -f CP1252 -t UTF-8$"):

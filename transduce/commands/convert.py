@@ -102,6 +102,8 @@ def convert(
             table, share = to_argos(model, place, quantization, lines, languages)
         else:
             table, share = send(model, to, place, quantization, lines, report)
+        if share is not None and text is None:
+            report.say("compared on sentences of the bundled corpus; on your own with --text")
         wanted = AGREE if quantization is None else AGREE_ROUNDED
         if check and share is None:
             raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
@@ -166,10 +168,19 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
 
 def _read(source: Path) -> Converted:
     """By the reader that knows the format."""
+    from transduce.files.manifest import MANIFEST
     from transduce.formats import argos, ctranslate2_in, hugging_face_in, marian_in
 
     if source.suffix == argos.ENDING:
         return argos.read(source)
+    if (source / MANIFEST).exists():
+        raise SettingsError(
+            f"{source} is a model of ours; send it out with --to huggingface, ctranslate2, argos, onnx or fasttext"
+        )
+    if (source / "decoder.onnx").exists():
+        raise ModelError(f"{source} holds graphs of ONNX, which cannot be brought in; take the model they were made of")
+    if source.is_file() and source.suffix != marian_in.ENDING:
+        raise ModelError(f"{source} is a file, and no model that can be brought in; name the folder of one")
     if not (source / hugging_face_in.CONFIG).exists() and (weights := marian_in.find(source)):
         return marian_in.read(weights)
     return (ctranslate2_in if ctranslate2_in.is_folder(source) else hugging_face_in).read(source)

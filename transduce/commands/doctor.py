@@ -29,6 +29,9 @@ REMOVED = (
     *("empty", "identical", "not UTF-8", "encoding damage", "control characters", "too long"),
     *("other script", "length ratio", "duplicate", "leak", "misaligned"),
 )
+REFUSED = (
+    "training would refuse this text; look again when it {when}, or let --clean FOLDER write a copy of what can be used"
+)
 TEXT = ("source", "target", "weight", "columns", "languages")  # settings that name the text
 
 
@@ -150,7 +153,7 @@ def _check_outputs(
 
 
 def _facts(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
-    from transduce.data.corpus import TwoFiles, parts_of, suspicious_line
+    from transduce.data.corpus import TwoFiles, parts_of, where_unequal
     from transduce.data.raw import line_lengths, side_names
 
     parts = parts_of(corpus)
@@ -164,9 +167,9 @@ def _facts(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
         if len(parts) > 1:
             yield f"{part.name}: {min(left, right):,} pairs"
         if left != right and isinstance(part, TwoFiles):
-            near = suspicious_line(line_lengths(part.source), line_lengths(part.target))
-            more = abs(left - right)
-            yield f"one side has {more:,} lines more than the other; by their lengths they part near line {near:,}"
+            longer, more = (part.source, left - right) if left > right else (part.target, right - left)
+            where = where_unequal(line_lengths(part.source), line_lengths(part.target))
+            yield f"{longer} has {more:,} {'line' if more == 1 else 'lines'} more than the other side; {where}"
     for name, share in diagnosis.coverage.items():
         unit = "characters" if diagnosis.unspaced[name] else "words"
         yield f"{share:.1%} of the {unit} of {name} are in the training text"
@@ -184,8 +187,12 @@ def _faults(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
             yield from (f"    {line_name(stretches, n)}: {_sample(diagnosis, n)}" for n in lines[:SAMPLES])
         if lines and name == "not UTF-8":
             yield from (f"    {problem}" for problem in _problems_of_encoding(corpus))
-    if not any(len(lines) for lines in diagnosis.faults.values()):
+    if not any(len(lines) for lines in diagnosis.faults.values()) and not _are_unequal(diagnosis):
         yield "no fault found"
+
+
+def _are_unequal(diagnosis: Diagnosis) -> bool:
+    return any(left != right for left, right in diagnosis.sides)
 
 
 def _problems_of_encoding(corpus: Corpus) -> Iterator[str]:
@@ -216,6 +223,9 @@ def _training(
     from transduce.commands.cost import describe_cost, epoch_tokens, tokens_of_training
     from transduce.training.recipe import Recipe, settings_of
 
+    if not copies and len(diagnosis.faults["not UTF-8"]):
+        yield REFUSED.format(when="is UTF-8")
+        return
     try:
         lengths, supported = tokens_of_training(corpus, bool(valid), wanted)
     except SettingsError as error:
@@ -237,6 +247,9 @@ def _training(
         left = [name for name in REMOVED if len(diagnosis.faults[name]) and name not in (*BY_SETTING, "length ratio")]
         if left:
             yield f"no setting leaves out: {', '.join(left)}; --clean FOLDER writes a copy without them"
+    if not copies and _are_unequal(diagnosis):
+        yield REFUSED.format(when="has as many lines on both sides")
+        return
     yield train_line(given, preset, advice, valid)
 
 

@@ -46,7 +46,7 @@ class Workers:
         prefixes: Iterable[str] = (),
     ) -> Iterator[Translation]:
         """As Translator.stream; a few chunks are under way at a time, so that memory does not grow."""
-        from transduce.decoding.translator import with_prefixes
+        from transduce.decoding.wishes import with_prefixes
 
         chunks, done = with_prefixes(lines, prefixes, chunk or CHUNK), 0
         under_way: deque[Future[list[Translation]]] = deque()

@@ -12,6 +12,8 @@ import numpy as np
 from transduce.data.lines import read_lines
 from transduce.errors import DataError
 
+CLEARLY = 0.9  # of the mismatch without a gap, at most: then there is one
+
 
 class Pair(NamedTuple):
     """A sentence and its translation, or a text and its label."""
@@ -105,26 +107,36 @@ class TwoFiles:
 
     def _unequal(self) -> DataError:
         lengths = [np.array([len(line) for line in read_lines(path)]) for path in (self.source, self.target)]
-        line = suspicious_line(*lengths)
         return DataError(
             f"{self.source} has {len(lengths[0]):,} lines but {self.target} has {len(lengths[1]):,}; "
-            f"by their lengths, the sides stop matching near line {line:,}"
+            f"{where_unequal(*lengths)}"
         )
 
 
-def suspicious_line(source: np.ndarray, target: np.ndarray) -> int:
-    """Where, by length alone, a line was lost or added: the split with the best match before and after it.
+def where_unequal(source: np.ndarray, target: np.ndarray) -> str:
+    """In words, by the lengths of the lines of both sides, which are not as many."""
+    line, sure = suspicious_line(source, target)
+    if line > min(len(source), len(target)):
+        return "up to there they match by their lengths, so the last lines of the shorter side seem to be missing"
+    if not sure:
+        return "their lengths do not tell where a line is missing, perhaps at the end"
+    return f"by their lengths, the sides stop matching near line {line:,}"
+
+
+def suspicious_line(source: np.ndarray, target: np.ndarray) -> tuple[int, bool]:
+    """Where, by length alone, a line was lost or added: the split with the best match before and after it; and whether
+    it matches clearly better than a loss at the very end would.
 
     Before the split lines match one to one; after it, the longer side runs ahead by the difference in count.
     """
     shift = len(target) - len(source)
     size = min(len(source), len(target))
     if size == 0:
-        return 1
+        return 1, False
     log_source, log_target = np.log(source + 1.0), np.log(target + 1.0)
     usual = np.median(log_target[:size] - log_source[:size])
     before = np.abs(log_target[:size] - log_source[:size] - usual)
     ahead_source, ahead_target = log_source[max(-shift, 0) :], log_target[max(shift, 0) :]
     after = np.abs(ahead_target - ahead_source - usual)
     cost = np.concatenate([[0], np.cumsum(before)]) + np.concatenate([np.cumsum(after[::-1])[::-1], [0]])
-    return int(np.argmin(cost)) + 1
+    return int(np.argmin(cost)) + 1, bool(cost.min() < CLEARLY * cost[-1])

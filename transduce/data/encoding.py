@@ -16,17 +16,24 @@ COMMON = (
     *("gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1252", "cp1251", "cp1250", "cp1253", "cp1254", "cp1255"),
     *("cp1256", "koi8_r", "iso8859_2", "iso8859_5", "iso8859_7", "utf_16", "utf_32"),
 )
+FEW = 8  # bytes beyond ASCII, from which no encoding can be told by what is usual
 UNPACK = {"gzip": "gzip -dc", "xz": "xz -dc", "zstd": "zstd -dc"}
 
 
-def way_out(name: str, lines: Sequence[bytes]) -> str:
-    """What a user can do about text whose `lines`, from the first that failed on, are not all UTF-8."""
+def way_out(name: str, lines: Sequence[bytes], before: int = 0) -> str:
+    """What a user can do about text whose `lines`, from the first that failed on, are not all UTF-8. `before`: so many
+    lines before it are, and not only ASCII."""
     foreign = [line for line in lines if not line.isascii()]
     if len(foreign) > 2 and sum(map(is_utf8, foreign)) > len(foreign) / 2:
         return "most lines are UTF-8, so mend or delete this one; transduce doctor finds all of them"
     encoding = guess(b"\n".join(foreign))
     if encoding is None:
         return "nor could its encoding be guessed; convert it to UTF-8"
+    if before > 2 and not encoding.startswith("UTF"):
+        return (
+            f"the lines before it are, so only a part of the text may be {encoding}: convert that part; transduce "
+            f"doctor finds all such lines, and its --clean leaves them out"
+        )
     return f"it may be {encoding}; convert it: {iconv(name, encoding)}"
 
 
@@ -45,6 +52,9 @@ def guess(text: bytes) -> str | None:
     for mark, encoding in BYTE_ORDER_MARKS.items():  # UTF-32 first: its mark begins with that of UTF-16
         if text.startswith(mark):
             return encoding
+    foreign = bytes(byte for byte in text if byte >= 0x80)
+    if 1 < len(foreign) < FEW and all(letter.isalpha() for letter in foreign.decode("cp1252", "replace")):
+        return "CP1252"  # Latin letters with accents, of which a few are like Korean to a guesser
     best = from_bytes(text, cp_isolation=list(COMMON)).best()
     if best is None:
         return None

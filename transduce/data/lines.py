@@ -41,15 +41,18 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Lines of UTF-8 text; one that is not is refused with its number, a guess and the way out."""
-    lines = raw_lines(stream, name)
+    lines, others = raw_lines(stream, name), 0
     for number, line in enumerate(lines, 1):
         try:
-            yield line.decode("utf-8")
+            text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             some = [line, *itertools.islice(lines, LOOKED_AT)]
+            way = way_out(name, some, others)
             raise DataError(
-                f"{name}, line {number}: not valid UTF-8 (byte {error.start + 1} of the line); {way_out(name, some)}"
+                f"{name}, line {number}: not valid UTF-8 (byte {error.start + 1} of the line); {way}"
             ) from error
+        others += len(text) < len(line)
+        yield text
 
 
 def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:

@@ -4,8 +4,7 @@ A sentence is then written with the partners of its own tokens and with what is 
 tokens instead of the whole vocabulary, which saves most of the last product on a CPU. What it leaves out cannot be
 written: so it is a choice, and off by default.
 
-Partners are the most probable translations by IBM Model 1 (Brown et al. 1993), found by expectation maximisation: every
-target token of a pair comes from one of its source tokens, and which one is weighed by what all pairs say together.
+Partners are the most probable translations by a lexicon of the text (data/lexicon.py).
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transduce.data.lexicon import learn_lexicon
 from transduce.errors import DataError
 from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
-ROUNDS = 4  # of expectation maximisation
-MOST_CELLS = 20_000_000  # source token beside target token; of more text every second pair is taken, or fourth, ...
+MOST_CELLS = 20_000_000  # of text that it is learned from: source token beside target token
 
 
 class Shortlist(NamedTuple):
@@ -71,42 +70,15 @@ def learn(
     pairs: Iterable[tuple[Sequence[int], Sequence[int]]], tokenizers: Tokenizers, partners: int, frequent: int
 ) -> Shortlist:
     """From encoded pairs."""
-    source, target, place = _cells(pairs)
-    if not len(source):
+    lexicon = learn_lexicon(pairs, tokenizers.target.size, MOST_CELLS)
+    if not len(lexicon.pairs):
         raise DataError("there is nothing to learn a shortlist from: no pair has text on both sides")
-    size = tokenizers.target.size
-    cells, cell = np.unique(source * size + target, return_inverse=True)
-    probability = np.ones(len(cells))
-    for _ in range(ROUNDS):
-        weight = probability[cell]
-        weight /= np.bincount(place, weight)[place]  # where a target token comes from, among its sentence's
-        count = np.bincount(cell, weight, len(cells))
-        probability = count / np.bincount(cells // size, count)[cells // size]
-    written = np.bincount(target[np.unique(place, return_index=True)[1]], minlength=size)
+    source, target, written = *divmod(lexicon.pairs, lexicon.size), lexicon.written
     names = [side.pieces(range(side.size)) for side in (tokenizers.source, tokenizers.target)]
     often = [token for token in np.argsort(-written, kind="stable")[:frequent].tolist() if written[token]]
     best: dict[str, tuple[str, ...]] = {}
-    order = np.lexsort((-count, cells // size))  # by source token, best first
-    ids, first = np.unique(cells[order] // size, return_index=True)
+    order = np.lexsort((-lexicon.counts, source))  # by source token, best first
+    ids, first = np.unique(source[order], return_index=True)
     for token, some in zip(ids.tolist(), np.split(order, first[1:]), strict=True):
-        best[names[0][token]] = tuple(names[1][t] for t in (cells[some[:partners]] % size).tolist())
+        best[names[0][token]] = tuple(names[1][t] for t in target[some[:partners]].tolist())
     return Shortlist(tuple(names[1][token] for token in often), best)
-
-
-def _cells(pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every source token beside every target token of its pair, and the place of that target token in all the text."""
-    kept: list[tuple[np.ndarray, np.ndarray]] = []
-    cells, every = 0, 1
-    for number, (source, target) in enumerate(pairs):
-        if number % every == 0 and len(source) and len(target):
-            kept.append((np.array(source, np.int64), np.array(target, np.int64)))
-            cells += len(source) * len(target)
-        while cells > MOST_CELLS and len(kept) > 1:
-            kept, every = kept[::2], 2 * every
-            cells = sum(len(s) * len(t) for s, t in kept)
-    lengths = np.array([len(s) for s, t in kept for _ in range(len(t))], np.int64)
-    source_tokens = [np.tile(s, len(t)) for s, t in kept]
-    target_tokens = np.concatenate([t for _, t in kept]) if kept else np.zeros(0, np.int64)
-    places = np.repeat(np.arange(len(target_tokens)), lengths)
-    nothing = np.zeros(0, np.int64)
-    return np.concatenate([nothing, *source_tokens]), np.repeat(target_tokens, lengths), places

@@ -21,15 +21,15 @@ from transduce.decoding.results import Candidate, TargetScore, Translation, grav
 from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.search import Roles
 from transduce.decoding.sentences import Sentence, sentences_of
-from transduce.decoding.trust import Answer, Trust, Usual, Verdict
-from transduce.decoding.wishes import Wishes
+from transduce.decoding.trust import Answer, Trust, Verdict, usual_of
+from transduce.decoding.wishes import Wishes, with_prefixes
 from transduce.decoding.wording import Wording
-from transduce.errors import DataError, SettingsError
+from transduce.errors import SettingsError
 from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
-from transduce.settings.sections import SearchSettings, Settings, TextSettings
+from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.protect import has_marks
@@ -125,7 +125,7 @@ class Translator:
     def _check(self, wishes: Wishes) -> None:
         s, n_best = self.search, wishes.n_best
         if s.method == "beam" and not 1 <= n_best <= s.beam:
-            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, search.beam={s.beam}; widen the beam")
+            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, {s.beam}; widen it: --beam {n_best}")
         if n_best < 1:
             raise SettingsError(f"n_best={n_best} must be at least 1")
         if s.mbr != "none" and s.method == "sample" and n_best > s.candidates:
@@ -152,7 +152,7 @@ class Translator:
         self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
     ) -> list[Translation]:
         split = self.search.split and not task_of(self.settings).labels
-        read, usual = self.tokenizers.source, _usual(self.trust, self.tokenizers.settings)
+        read, usual = self.tokenizers.source, usual_of(self.trust, self.tokenizers.settings)
         sentences = sentences_of(lines, read, self.lengths.longest, split, wording.protection, usual)
         filled = [sentence for sentence in sentences if sentence.source]
         requests = self._requests(filled, prefixes, wording)
@@ -199,21 +199,14 @@ class Translator:
         for has_terms in (False, True):
             group = [i for i, request in enumerate(requests) if bool(request.terms) == has_terms]
             some = [requests[i] for i in group]
-            engine = self._engine_for_rules() if has_terms else self.engine
+            engine = _engine_for_rules(self) if has_terms else self.engine
             together = engine.find(some, for_requests(roles, some, wording), found) if some else []
             for i, hypotheses in zip(group, together, strict=True):
                 results[i] = hypotheses
         return results
 
-    def _engine_for_rules(self) -> Engine:
-        return self.engine if self.engine.takes_rules else PlainEngine(self.model, self.device)
-
     def _finish(
-        self,
-        sentences: Sequence[Sentence],
-        requests: list[Request],
-        found: list[list[Hypothesis]],
-        wording: Wording,
+        self, sentences: Sequence[Sentence], requests: list[Request], found: list[list[Hypothesis]], wording: Wording
     ) -> Iterator[Translation]:
         """Hypotheses as text, all of a chunk together."""
         texts = iter(self.tokenizers.target.decode_all([h.tokens for hypotheses in found for h in hypotheses]))
@@ -259,33 +252,16 @@ class Translator:
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 
-def with_prefixes(lines: Iterable[str], prefixes: Iterable[str], size: int) -> Iterator[tuple[list[str], list[str]]]:
-    """Lines in chunks of a size, each line with its prefix; of these there are none, or as many."""
-    remaining, begins, done = iter(lines), iter(prefixes), 0
-    none = prefixes == ()
-    while read := list(itertools.islice(remaining, size)):
-        prefix = [""] * len(read) if none else list(itertools.islice(begins, len(read)))
-        if len(prefix) < len(read):
-            raise DataError(f"there are {done + len(prefix):,} prefixes, and more lines than that; give one for each")
-        yield read, prefix
-        done += len(read)
-    if not none and next(begins, None) is not None:
-        raise DataError(f"there are {done:,} lines, and more prefixes than that; give one for each line")
-
-
-def _usual(trust: Trust | None, text: TextSettings) -> Usual | None:
-    """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or marks of
-    languages stand before them."""
-    if trust is None or text.source_language is not None or text.tokenizer in FOREIGN:
-        return None
-    return trust.usual
-
-
 def _roles(s: SearchSettings, wording: Wording) -> Roles:
     wanted = wording.wishes.n_best
     if s.mbr != "none":
         wanted = s.beam if s.method == "beam" else s.candidates
     return make_roles(s, wanted, wording)
+
+
+def _engine_for_rules(translator: Translator) -> Engine:
+    engine = translator.engine
+    return engine if engine.takes_rules else PlainEngine(translator.model, translator.device)
 
 
 def _with_marks_kept(
@@ -298,7 +274,7 @@ def _with_marks_kept(
     some = [marks.with_room(requests[i], translator.lengths.positions) for i in again]
     roles = _roles(translator.search, wording)
     roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
-    engine = translator._engine_for_rules()
+    engine = _engine_for_rules(translator)
     mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
     return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
 

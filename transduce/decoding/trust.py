@@ -19,13 +19,16 @@ import torch
 from transduce.errors import ModelError
 from transduce.files.manifest import read_manifest, verify
 from transduce.models.weights import read_tensors
+from transduce.settings.sections import TextSettings
 from transduce.text.special import END, UNKNOWN
+from transduce.text.tokenizers import FOREIGN
 
 TRUST = "trust.safetensors"
 HASHES = ((1_000_003, 7_919), (15_485_863, 999_983))  # of pairs of tokens: factors of the first and of the second
 ROOM, MOST_PLACES = 4, 2**21  # places of a table for every pair that was seen, at least; and at the most
 STEPS = 16  # of a count's logarithm, kept in a byte
 SHARE = {1: 0.8, 2: 0.9}  # by tables: what a pair of tokens counts for, beside the second of them alone
+HOPELESS = 0.05  # confidence below which a translation is doubtful, however usual its source is
 OLD_PLACES = 2**18  # of the one table that rules of an older version have
 FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
 
@@ -106,12 +109,21 @@ class Trust:
         unknown = unknown_shares(answers) > self.limits[1]
         words = np.where(unknown, "unknown", np.where(doubtful, "doubtful", "ok"))
         confidence = np.where(unknown, 0.0, confidence)
+        words = np.where((words == "ok") & (confidence < HOPELESS), "doubtful", words)
         return [Verdict(round(float(c), 4), str(word)) for c, word in zip(confidence, words, strict=True)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """For a file."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "usual"}
         return {name: torch.from_numpy(value) for name, value in {**own, **vars(self.usual)}.items()}
+
+
+def usual_of(trust: Trust | None, text: TextSettings) -> Usual | None:
+    """What the text that was learned is like; None, where words are cut otherwise alone than in a sentence, or marks of
+    languages stand before them."""
+    if trust is None or text.source_language is not None or text.tokenizer in FOREIGN:
+        return None
+    return trust.usual
 
 
 def unknown_shares(answers: Sequence[Answer]) -> np.ndarray:

@@ -81,6 +81,8 @@ class WordVectors:
     def nearest(self, word: str | Floats, count: int = 10) -> list[Neighbour]:
         """The words whose vectors point most nearly the same way; of a word, without itself."""
         vector = self[word] if isinstance(word, str) else np.asarray(word, np.float32)
+        if isinstance(word, str) and not vector.any():
+            raise DataError(f"there is no vector for {word!r}: no part of it is known")
         return self._best(vector, count, {word} if isinstance(word, str) else set())
 
     def analogies(self, a: str, b: str, c: str, count: int = 10) -> list[Neighbour]:

@@ -63,6 +63,7 @@ class AttentionMaps:
     encoder: list[Tensor] = field(default_factory=list)
     decoder: list[Tensor] = field(default_factory=list)
     cross: list[Tensor] = field(default_factory=list)
+    only_cross: bool = False  # the others are not asked for
 
 
 class Seq2Seq(nn.Module, ABC):

@@ -87,7 +87,7 @@ class WithEncoder(Seq2Seq):
         x = self._embed(self.source, source)
         mask = AttentionMask.between(source.segments, source.segments)
         for layer in self.encoder:
-            x = layer(x, mask, maps.encoder if maps else None)
+            x = layer(x, mask, maps.encoder if maps and not maps.only_cross else None)
         return Memory(self.encoder_norm(x), source.segments)
 
     def seen(self, source: Rows) -> Rows:
@@ -130,7 +130,8 @@ class Transformer(WithEncoder):
         x = self._embed(self.target, target_in)
         mask = AttentionMask.between(target_in.segments, target_in.segments, causal=True)
         memory_mask = AttentionMask.between(target_in.segments, memory.segments)
-        self_maps, cross_maps = (maps.decoder, maps.cross) if maps else (None, None)
+        cross_maps = maps.cross if maps else None
+        self_maps = maps.decoder if maps and not maps.only_cross else None
         for layer, keys_values in zip(self.decoder, self._memory_keys_values(memory), strict=True):
             x, _ = layer(x, keys_values, mask, memory_mask, self_maps=self_maps, cross_maps=cross_maps)
         return self._leave(x)

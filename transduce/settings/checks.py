@@ -139,6 +139,9 @@ def _impossible_adapting(settings: Settings) -> Iterator[str]:
     o, t = settings.optimizer, settings.training
     if t.teacher is not None and (t.new_vocabulary or task_of(settings).labels):
         yield "training.teacher is for a translator with the teacher's own vocabulary"
+    blind = settings.model.kind == "rnn" and not settings.model.attention
+    if t.guided_alignment and (blind or task_of(settings).labels):
+        yield "training.guided_alignment needs a translator with attention over its source"
     if t.teacher is not None and t.start is not None:
         yield "training.teacher does not go with --from: the run would have two vocabularies"
     if t.new_vocabulary and t.start is None:

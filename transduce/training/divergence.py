@@ -18,6 +18,7 @@ LINES = 2  # so many in a row
 CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
 LITTLE = 5.0  # BLEU of a model that is hardly of use
+FEW_LINES = 50  # of validation text: too few to judge by
 PATIENCE = 300  # steps, in which every run may be a beginner
 
 
@@ -39,14 +40,17 @@ def learns_nothing(state: RunState, result: Validation, guess: float, warmup: in
     return state.step >= max(2 * warmup, PATIENCE) and result.is_a_guess(guess) and not has_learned
 
 
-def unusable(best: Validation | None, score: float | None, guess: float) -> str:
-    """What to say of a finished model that is of hardly any use; empty, if it is of some."""
+def unusable(best: Validation | None, score: float | None, guess: float, lines: int) -> str:
+    """What to say of a finished model that is of hardly any use; empty, if it is of some. `lines`: of validation."""
     if best is None or not (best.is_a_guess(guess) or (math.isfinite(guess) and score is not None and score < LITTLE)):
         return ""
     use = "no use" if best.is_a_guess(guess) else "little use"
+    way_out = "give it more time (--minutes), more text or a lower optimizer.rate"
+    if lines < FEW_LINES:
+        way_out = f"but that is of {lines:,} validation lines, too few to judge by: give it more with --valid-source"
     return (
         f"this model is of {use} yet: its validation loss is {best.loss:.2f}, where guessing words by their frequency "
-        f"has {guess:.2f}; give it more time (--minutes), more text or a lower optimizer.rate"
+        f"has {guess:.2f}; {way_out}"
     )
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from transduce.data.batches import Batch
 from transduce.fast.flat import FlatWeights
-from transduce.models.seq2seq import Seq2Seq
+from transduce.models.seq2seq import AttentionMaps, Seq2Seq
+from transduce.training.guided import Guide
 from transduce.training.loss import cross_entropy, from_teacher
 
 
@@ -33,9 +34,15 @@ class PlainGradients:
     """PyTorch, a batch of any shape."""
 
     def __init__(
-        self, model: Seq2Seq, label_smoothing: float, flat: FlatWeights, teacher: Teacher | None = None
+        self,
+        model: Seq2Seq,
+        label_smoothing: float,
+        flat: FlatWeights,
+        teacher: Teacher | None = None,
+        guide: Guide | None = None,
     ) -> None:
-        self.model, self.teacher = model, teacher
+        self.model, self.teacher, self.guide = model, teacher, guide
+        self.is_guided = True  # as long as there is a guide
         self.label_smoothing = label_smoothing
         self.flat = flat
         flat.weights.grad = torch.zeros_like(flat.weights)
@@ -48,12 +55,17 @@ class PlainGradients:
         self.flat.gradient.zero_()
 
     def add(self, batch: Batch, share: float) -> Tensor:
-        logits = self.model(batch.source, batch.target_in)
+        guide = self.guide if self.is_guided else None
+        maps = None if guide is None else AttentionMaps(only_cross=True)
+        logits = self.model(batch.source, batch.target_in, maps)
         total = cross_entropy(logits, batch.target_out, self.label_smoothing).total
         if self.teacher is not None:
             with torch.no_grad():
                 known = self.teacher.model(batch.source, batch.target_in)
             taught = from_teacher(logits, known, batch.target_out)
             total = (1 - self.teacher.share) * total + self.teacher.share * taught
-        (total * share).backward()
+        learned = total
+        if guide is not None and maps is not None:
+            learned = total + guide.weight * guide.loss(maps.cross[-1][:, 0], batch)
+        (learned * share).backward()
         return total.detach()

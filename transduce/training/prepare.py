@@ -38,7 +38,8 @@ from transduce.training.trial import seconds_an_update
 UNKNOWN_LABELS = 10  # that a warning names
 VOCABULARY_PAIRS = 50_000  # that a recipe's vocabulary is learned from: it is given a time
 TRIED = 2000  # pairs that the machine is tried with
-UNRELATED = 0.6  # correlation of the lengths of both sides; of translations it is about 0.9
+UNRELATED = 0.2  # correlation of the lengths of both sides: about 0.9 of translations, but 0.4 where all are short
+ENOUGH_TO_TELL = 200  # pairs
 
 
 def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]:
@@ -156,7 +157,7 @@ def settle(
     known = facts(sample, surveyed.pairs)
     surveyed.sample = surveyed.sample[:: -(-len(surveyed.sample) // VOCABULARY_PAIRS)]
     labels = task_of(wanted.settings).labels
-    if known.correlation < UNRELATED and not labels:
+    if known.correlation < UNRELATED and known.pairs >= ENOUGH_TO_TELL and not labels:
         report.warn(
             f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "
             f"same lines? transduce doctor tells"

@@ -48,6 +48,7 @@ SIZES = (  # from small to large
 SMALLEST_BATCH, LARGEST_BATCH = 512, 8192  # slots a side
 LARGE_BATCH = 4096  # from here on a higher rate is borne, and a model learns as much from half as many updates
 ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than further ones
+GUIDED = 6_000  # updates, after which a model has long found out by itself where to look
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
 TOKENS_A_WORD = 1.3
@@ -237,10 +238,18 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
         yield Choice("optimizer.rate", rate * GENTLE, "gentle, so that what the model knows is not lost")
     else:
         yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
+    if _may_be_guided(settings) and batch < LARGE_BATCH and updates < GUIDED:
+        yield Choice("training.guided_alignment", 0.5, "few updates: a lexicon shows a head where to look")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
     yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))
     yield Choice("training.bleu_lines", int(min(500, max(200, 30 * (minutes or 0)))))
+
+
+def _may_be_guided(settings: Settings) -> bool:
+    """A new translator with attention; one that there is knows where to look."""
+    t, m = settings.training, settings.model
+    return t.start is None and not task_of(settings).labels and (m.kind != "rnn" or m.attention)
 
 
 def _passes(epochs: float) -> str:

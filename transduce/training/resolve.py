@@ -29,6 +29,7 @@ FIXED = (
     "start",
     "teacher",
     "teacher_share",
+    "guided_alignment",
     "vectors_rest",
     "freeze",
     "unfreeze_every",

@@ -45,6 +45,7 @@ from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
 from transduce.training.divergence import unusable
 from transduce.training.each_file import score_each_file
+from transduce.training.guided import Guide
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
 from transduce.training.limits import Limits
@@ -138,8 +139,9 @@ class Setup:
         attach(model, self.settings.training)
         if not self.processes.is_main:
             torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout
-        settings = replace(self.settings, batch=batch)
-        return Updater(model, settings, self.device, batches.packed, self.report, processes)
+        settings, weight = replace(self.settings, batch=batch), self.settings.training.guided_alignment
+        guide = Guide(self.text.training, weight) if weight else None
+        return Updater(model, settings, self.device, batches.packed, self.report, processes, guide)
 
     def _validator(self, batch: BatchSettings, batches: Batches) -> Validator:
         store, settings, processes = self.text.validation, self.settings, self.processes
@@ -206,7 +208,11 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
     report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
         report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
-        if complaint := unusable(trainer.state.best, outcome.score, trainer.validator.guess):
+        batches = trainer.validator.batches
+        lines = len(batches.store) if batches is not None else 0
+        if outcome.step == 0:
+            report.warn("the time was over before the first update, so this model is random; give it more --minutes")
+        elif complaint := unusable(trainer.state.best, outcome.score, trainer.validator.guess, lines):
             report.warn(complaint)
         if is_main:
             _note_what_was_found(trainer, settings, report)

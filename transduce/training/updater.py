@@ -29,6 +29,7 @@ from transduce.training.average import MovingAverage
 from transduce.training.distributed import ALONE, Processes
 from transduce.training.faults import is_bad
 from transduce.training.gradients import Gradients, PlainGradients, Teacher
+from transduce.training.guided import Guide
 from transduce.training.memory import BatchGradients
 from transduce.training.overlap import GradientSum
 from transduce.training.schedule import learning_rate
@@ -59,6 +60,7 @@ class Updater:
         packed: bool = False,
         report: Report = SILENT,
         processes: Processes = ALONE,
+        guide: Guide | None = None,
     ) -> None:
         self.model = model.to(device)
         self.settings = settings
@@ -69,16 +71,17 @@ class Updater:
         self.optimizer = optimizers.make_optimizer(self.flat, settings.optimizer)
         self.average = MovingAverage(self.flat, settings.training.ema) if settings.training.ema else None
         self.model.activation_dtype = _activation_dtype(settings.training.precision, device)
-        self.gradients = self._make_gradients(packed)
+        self.gradients = self._make_gradients(packed, guide)
         self.shares = Shares(self.flat, settings)
         self.sum = GradientSum(self.model, self.flat, processes, overlap=isinstance(self.gradients, PlainGradients))
         self.batch_gradients = BatchGradients(self.gradients, settings.batch.split, device, report)
 
-    def _make_gradients(self, packed: bool) -> Gradients:
+    def _make_gradients(self, packed: bool, guide: Guide | None) -> Gradients:
         """As fast as this machine and these settings allow."""
         t, b = self.settings.training, self.settings.batch
-        if t.teacher is not None or not (t.fast and packed and can_record(self.device)):
-            return PlainGradients(self.model, t.label_smoothing, self.flat, _teacher(t, self.device, packed))
+        taught = t.teacher is not None or guide is not None
+        if taught or not (t.fast and packed and can_record(self.device)):
+            return PlainGradients(self.model, t.label_smoothing, self.flat, _teacher(t, self.device, packed), guide)
         working = working_copy(self.model, self.flat)
         make_fast(working.model)
         return RecordedGradients(working, self.flat, t.label_smoothing, accumulate=b.accumulate * b.split)
@@ -87,6 +90,8 @@ class Updater:
         """One step of the optimizer on one or more batches, the loss divided by all their tokens; `state` counts it."""
         self.model.train()
         tokens = sum(batch.tokens for batch in batches)
+        if isinstance(self.gradients, PlainGradients):
+            self.gradients.is_guided = state.decay is None
         total = self.batch_gradients.add(batches, tokens, state.step + 1, self.sum)
         self.sum.finish(total)
         self.shares.freeze(state.step)
