@@ -364,9 +364,11 @@ def test_a_model_of_no_use_is_called_so(tmp_path: Path) -> None:
     text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(20, seed=2))
     fit(tmp_path / "r", text, valid, quick_settings(training={"steps": 2, "validate_every": 2}), notes)
     assert any("this model is of no use yet: its validation loss is" in words for words in notes.said)
+    assert any("20 validation lines, too few to judge by" in words for words in notes.said)
+    assert "give it more time (--minutes)" in divergence.unusable(Validation(6.0, 1.0), 1.0, 6.0, 500)
     assert not any("best so far" in words for words in notes.said)
-    assert divergence.unusable(Validation(2.0, 30.0), 30.0, 6.0) == ""
-    assert divergence.unusable(None, None, 6.0) == ""
+    assert divergence.unusable(Validation(2.0, 30.0), 30.0, 6.0, 500) == ""
+    assert divergence.unusable(None, None, 6.0, 0) == ""
 
 
 def test_an_unfinished_run_can_be_used_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
