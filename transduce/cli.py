@@ -99,7 +99,9 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
     except KeyboardInterrupt:
-        return _complain(terminal, "interrupted", 128 + signal.SIGINT)
+        goes_on = words[:1] in (["translate"], ["backtranslate"]) and {"-o", "--output"} & set(words)
+        more = "; the same command with --resume goes on where whole blocks of lines were written" if goes_on else ""
+        return _complain(terminal, f"interrupted{more}", 128 + signal.SIGINT)
     except Exception as error:
         if debug:
             raise

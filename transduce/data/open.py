@@ -91,6 +91,8 @@ def _open_one(path: str, labels: bool, columns: Two | None, languages: Two | Non
         return Labelled(path)
     if Path(path).is_file() and next(read_lines(path), "").startswith(LABEL):
         raise DataError(f"{path} has labels before its lines: train on it with --task classify")
+    if bare.endswith(".csv"):
+        raise DataError(f"{path} is a .csv, which is not read; save it with tabs between columns as a .tsv")
     raise DataError(
         f"{path} holds one side only: give the other too (--target, or --reference where a model is scored), "
         f"or use a .tsv, .jsonl, .tmx or .parquet file"

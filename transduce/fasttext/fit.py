@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Iterator
@@ -30,6 +31,11 @@ from transduce.files.run_folder import CONFIG, MODEL, STATE, RunFolder
 from transduce.report import SILENT, Progress, Report
 from transduce.settings import config_file
 from transduce.settings.sections import Settings, VectorSettings
+from transduce.text.sentences import is_unspaced
+
+
+FEW_LINES = 100
+BLOCKS = 0.1  # of the changes of label that there would be by chance
 
 
 class Source(NamedTuple):
@@ -58,12 +64,33 @@ def read_source(
         refuse_unlabelled(text)
         if len(dictionary.labels) < 2:
             raise DataError(f"all lines have the same label, {dictionary.labels[0]}: there is nothing to tell apart")
+        if _are_blocks(text):
+            report.warn(
+                "lines of one label stand together, and what comes last is learned best; shuffle the lines first, as by "
+                "shuf"
+            )
+    if s.tokens == "words" and _has_no_words(lines):
+        report.warn("the text has no spaces between words; take --vectors.tokens characters")
     words, labels = len(dictionary.words), len(dictionary.labels)
     report.say(
         f"{dictionary.tokens:,} words in {text.lines:,} lines; {words:,} different ones come often enough"
         + (f"; {labels:,} labels" if labels else "")
     )
     return Source(dictionary, text)
+
+
+def _are_blocks(text: Text) -> bool:
+    """Whether the first label changes from line to line far more seldom than it would by chance."""
+    first = np.asarray(text.label_ids)[np.minimum(text.label_starts[:-1], max(0, len(text.label_ids) - 1))]
+    shares = np.bincount(first) / len(first)
+    by_chance = (1 - (shares**2).sum()) * (len(first) - 1)
+    return len(first) >= FEW_LINES and int((first[1:] != first[:-1]).sum()) < BLOCKS * by_chance
+
+
+def _has_no_words(lines: Lines) -> bool:
+    """Whether its first lines are of a script without spaces, and have none."""
+    some = [text for _, text in itertools.islice(lines(), FEW_LINES) if is_unspaced(text)]
+    return len(some) > FEW_LINES / 2 and sum(len(text.split()) for text in some) < 3 * len(some)
 
 
 def _learned_cut(s: VectorSettings, lines: Lines, report: Report) -> Cut:

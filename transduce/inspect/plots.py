@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 # told apart by colour-blind readers too (Okabe and Ito)
 BLUE, ORANGE, GREEN, PINK, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
+CHINESE_FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei"),
+    *("WenQuanYi Micro Hei", "Droid Sans Fallback", "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "SimHei"),
+)
 
 
 def can_draw() -> bool:
@@ -43,12 +49,27 @@ def figure(width: float, height: float, title: str) -> Figure:
     return made
 
 
+@functools.cache
+def _other_fonts() -> list[str]:
+    """Fonts of this machine that have Chinese, Japanese or Korean; the first of each kind."""
+    from matplotlib.font_manager import fontManager
+
+    here = {font.name for font in fontManager.ttflist}
+    return [name for name in CHINESE_FONTS if name in here][:2]
+
+
 def save(made: Figure, output: Path) -> Path:
-    """In the format that the name ends in."""
+    """In the format that the name ends in. A letter that no font here has is an empty box, without further words."""
+    from matplotlib.text import Text
+
     check_name(output)
     content = io.BytesIO()
     kind = output.suffix.removeprefix(".").lower()
-    made.savefig(content, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": "transduce"})
+    for text in made.findobj(Text) if _other_fonts() else ():
+        text.set_fontfamily(["DejaVu Sans", *_other_fonts()])  # the later ones for what the first has no glyph of
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        made.savefig(content, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": "transduce"})
     write_output(output, content.getvalue())
     return output
 

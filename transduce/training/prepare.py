@@ -28,6 +28,7 @@ from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, Settings, listed
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
+from transduce.text.special import UNKNOWN
 from transduce.text.subwords import VocabularyTooLarge
 from transduce.text.tokenizers import Tokenizers, file_names
 from transduce.training.distributed import Processes
@@ -40,6 +41,7 @@ VOCABULARY_PAIRS = 50_000  # that a recipe's vocabulary is learned from: it is g
 TRIED = 2000  # pairs that the machine is tried with
 UNRELATED = 0.2  # correlation of the lengths of both sides: about 0.9 of translations, but 0.4 where all are short
 ENOUGH_TO_TELL = 200  # pairs
+UNKNOWN_SHARE = 0.1  # of the tokens, from which a vocabulary does not fit
 
 
 def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | None]:
@@ -170,12 +172,26 @@ def settle(
     )
     pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
+    if known_before is not None:
+        _warn_of_the_unknown(encoded, report)
     tokens = sum(len(pair[0 if labels else 1]) + 1 for pair in encoded) / len(encoded)  # of what is long
     sizes = (tokenizers.source.size, tokenizers.target.size)
     machine = Machine(device, lambda settings: seconds_an_update(settings, sizes, encoded, device))
     for words in for_time(known, tokens, machine, wanted):
         report.say(words)
     return wanted.settings, tokenizers
+
+
+def _warn_of_the_unknown(encoded: Sequence[tuple[list[int], list[int]]], report: Report) -> None:
+    """Where the vocabulary of a model that there is does not know the text."""
+    for side, name in enumerate(("source", "target")):
+        tokens = [token for pair in encoded for token in pair[side]]
+        share = tokens.count(UNKNOWN) / max(1, len(tokens))
+        if share > UNKNOWN_SHARE:
+            report.warn(
+                f"{share:.0%} of the {name}'s tokens are unknown to the vocabulary of the model; with "
+                f"--training.new_vocabulary true it gets one of this text"
+            )
 
 
 def _learn_chosen(recipe: Recipe, learn: Callable[[Settings], Tokenizers], report: Report) -> Tokenizers:
