@@ -257,6 +257,17 @@ def test_rows_of_new_tokens_are_the_mean_of_their_parts(base: Path) -> None:
     assert Rows([[1], [0, 2], []]).describe().startswith("1 tokens carried over, 1 from the mean")
 
 
+def test_text_that_a_vocabulary_does_not_know_is_warned_of(tmp_path: Path, base: Path) -> None:
+    """Else nothing is learned, and nobody knows why."""
+    notes, pairs = Notes(), [("我想喝啤酒", "i want a beer"), ("他喜欢狗", "he likes dogs")] * 20
+    training = {"start": str(base), "steps": 1, "validate_every": 1}
+    transduce.train(tmp_path / "run", pairs, report=notes, training=training)
+    assert any("of the source's tokens are unknown to the vocabulary of the model" in words for words in notes.said)
+    notes.said.clear()
+    transduce.train(tmp_path / "known", PAIRS, report=notes, training=training)
+    assert not any("unknown to the vocabulary" in words for words in notes.said)
+
+
 def test_a_new_vocabulary_needs_a_model() -> None:
     with pytest.raises(SettingsError, match="new_vocabulary=true needs a model to begin with"):
         compose({"training": {"new_vocabulary": True}})

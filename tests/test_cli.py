@@ -180,6 +180,18 @@ def test_interrupted_translation_ends_quietly(model_folder: Path, tmp_path: Path
     assert b"Traceback" not in err
 
 
+@pytest.mark.parametrize(("words", "goes_on"), [(["-o", "out"], True), ([], False)])
+def test_who_interrupts_a_file_is_told_how_to_go_on(
+    words: list[str], goes_on: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transduce.cli.run", stopped)
+    assert cli.main(["translate", "run", "a.txt", *words]) == 130
+    assert ("--resume goes on" in capfd.readouterr().err) == goes_on
+
+
 # ---- wrong input: one sentence, exit code 2
 
 

@@ -101,6 +101,7 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         (lambda: list(JsonLines(str(tmp_path / "b.jsonl"))), "b.jsonl, line 1: source and target must be strings"),
         (lambda: list(JsonLines(str(tmp_path / "deep.jsonl"))), "deep.jsonl, line 1: expected"),
         (lambda: open_corpus(str(tmp_path / "pipe"), "x"), "pipe is a pipe, which can be read only once"),
+        (lambda: open_corpus("a.csv", None), r"a.csv is a .csv, which is not read; save it with tabs"),
         (lambda: open_corpus("a.de", None), r"a.de holds one side only: give the other too \(--target, or --reference"),
         (lambda: survey(ListCorpus([])), "there are no sentence pairs in the given pairs"),
     ]

@@ -362,3 +362,29 @@ def test_wrong_types_from_python_are_refused(place: Path, tmp_path: Path) -> Non
         from transduce.report import SILENT
 
         send_fasttext(tmp_path, tmp_path / "x.bin", None, None, None, SILENT)
+
+
+def test_labels_that_stand_in_blocks_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What comes last is learned best, as in fastText: 0.79 instead of 1.00 on one's own text."""
+    lines = topics(400)
+    for name, text, warned in (("mixed", lines, False), ("sorted", sorted(lines), True)):
+        words = ["train", tmp_path / name, "--task", "classify", "--preset", "fasttext"]
+        code, _, err = said([*words, "--source", write(tmp_path / f"{name}.txt", text), *QUICK], capsys)
+        assert code == 0
+        assert ("lines of one label stand together" in err) == warned
+
+
+def test_words_need_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "zh.txt").write_text("我想喝啤酒\n他喜欢狗和猫\n" * 100, encoding="utf-8")
+    words = ["vectors", "train", tmp_path / "words", "--source", tmp_path / "zh.txt", *QUICK]
+    _, _, err = said([*words, "--vectors.epochs", "1"], capsys)
+    assert "the text has no spaces between words; take --vectors.tokens characters" in err
+    _, _, err = said([*words[:2], tmp_path / "more", *words[3:], "--vectors.tokens", "characters"], capsys)
+    assert "no spaces" not in err
+
+
+def test_a_word_of_which_nothing_is_known_has_no_neighbours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = load_vectors(place / "words")
+    monkeypatch.setattr(type(vectors), "__getitem__", lambda self, word: np.zeros(12, np.float32))
+    with pytest.raises(DataError, match="there is no vector for 'xqz': no part of it is known"):
+        vectors.nearest("xqz")

@@ -335,6 +335,11 @@ def test_pictures(tmp_path: Path, ending: str, begins: bytes) -> None:
     assert trace.merged().save(tmp_path / f"words.{ending}").stat().st_size > 1000
 
 
+def test_chinese_is_drawn_without_warnings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    by_hand(source=("▁我", "▁很", "▁累", "</s>")).save(tmp_path / "head.png", "cross", layer=2, head=3)
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
 def test_an_unknown_ending_complains(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"cannot draw .*x\.docx: end its name in \.html for everything, in \.png, \.svg or \.pdf"
