@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transduce.model import Model
 
 SHOWN = 10  # labels named in a warning
+DOUBTS = 0.5  # share of the lines from which something is wrong with the text, or with the model
 
 
 def evaluate(
@@ -122,7 +123,9 @@ def evaluate(
         if labels:
             _name_unknown_labels(references, loaded, report)
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
-            return [t.text for t in loaded.stream((pair.source for pair in pairs), progress=bar)]
+            found = list(loaded.stream((pair.source for pair in pairs), progress=bar))
+        _warn_of_doubts([t.status for t in found], of, report)
+        return [t.text for t in found]
 
     ours = translations(model, weights)
     theirs = None if against is None else translations(against, None)
@@ -135,6 +138,16 @@ def evaluate(
         result["against"] = {"other": str(against), **result["against"]}
     result = {"model": str(model), "source": source, "reference": reference, "lines": len(pairs), **result}
     return result if json else table_of(result)
+
+
+def _warn_of_doubts(statuses: list[str], model: Path, report: Report) -> None:
+    """Scores look the same whether a text is in the model's language or not."""
+    doubts = sum(status in ("unknown", "doubtful") for status in statuses)
+    if doubts > DOUBTS * len(statuses):
+        report.warn(
+            f"{model} calls {doubts:,} of {len(statuses):,} lines unknown or doubtful: is the text in its language, and "
+            f"are the two sides not swapped?"
+        )
 
 
 def _name_unknown_labels(references: list[str], model: Model, report: Report) -> None:

@@ -24,6 +24,7 @@ from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.scores import ScaledDot
+from transduce.signals import usable_cores
 from transduce.text.special import BEGIN, PAD, SPECIAL
 from transduce.text.tokenizers import Tokenizers
 
@@ -156,7 +157,7 @@ def _norm(to: Any, norm: nn.LayerNorm) -> None:
 def translations(folder: Path, tokenizers: Tokenizers, lines: list[str], most: int) -> tuple[list[str], float]:
     """Greedy ones by CTranslate2 of what was written, of at most so many tokens, and the seconds they took."""
     before = torch.get_num_threads()
-    translator = library().Translator(str(folder), compute_type="default")
+    translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
     sources = [tokenizers.source.pieces(ids) for ids in tokenizers.source.encode(lines)]
     begin = time.perf_counter()
     never = [[SPECIAL[PAD]], [SPECIAL[BEGIN]]]
