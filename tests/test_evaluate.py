@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+from conftest import Notes
 
 from transduce import cli, evaluate
-from transduce.commands.evaluate import _verdict
+from transduce.commands.evaluate import _verdict, _warn_of_doubts
 from transduce.errors import DataError, SettingsError
 
 REFERENCES = [f"the {a} cat sat on the {b} mat today" for a in ("old", "big", "red") for b in ("new", "wet", "dry")] * 5
@@ -102,3 +103,12 @@ def test_complaints() -> None:
         evaluate.metrics("14a")
     with pytest.raises(SettingsError, match="BLEU tokenizer ja-mecab cannot be used here"):
         evaluate.metrics("ja-mecab")
+
+
+def test_a_text_that_is_not_the_models_is_told() -> None:
+    """Its scores look like any others."""
+    notes = Notes()
+    _warn_of_doubts(["doubtful"] * 30 + ["ok"] * 70, Path("run"), notes)
+    assert not notes.said
+    _warn_of_doubts(["doubtful"] * 30 + ["unknown"] * 30 + ["ok"] * 40, Path("run"), notes)
+    assert "run calls 60 of 100 lines unknown or doubtful" in notes.said[0]

@@ -103,7 +103,8 @@ class Model(Translator):
         prefixes: Iterable[str] = (),
     ) -> Iterator[Translation]:
         """One translation for each line, in order, as they are ready; see Translator.stream."""
-        prefixes = prefixes if prefixes == () else check_texts(prefixes, "prefixes")
+        none = isinstance(prefixes, Sequence) and not prefixes
+        prefixes = () if none else check_texts(prefixes, "prefixes")
         return super().stream(check_texts(lines, "lines"), _checked(wishes), chunk, progress, prefixes)
 
     def score(self, pairs: Iterable[tuple[str, str]], chunk: int = SCORED) -> Iterator[TargetScore]:

@@ -145,8 +145,8 @@ def _warn_of_doubts(statuses: list[str], model: Path, report: Report) -> None:
     doubts = sum(status in ("unknown", "doubtful") for status in statuses)
     if doubts > DOUBTS * len(statuses):
         report.warn(
-            f"{model} calls {doubts:,} of {len(statuses):,} lines unknown or doubtful: is the text in its language, and "
-            f"are the two sides not swapped?"
+            f"{model} calls {doubts:,} of {len(statuses):,} lines unknown or doubtful: it has hardly learned anything, "
+            f"or the text is not in its language, or the two sides are swapped"
         )
 
 
