@@ -55,8 +55,14 @@ def test_what_was_made_up_is_noticed(trained: Path, monkeypatch: pytest.MonkeyPa
 def test_what_is_hardly_ever_good_is_doubtful(trained: Path) -> None:
     """However usual the source: nonsense with a confidence of 0.01 was called ok."""
     found = Model.load(trained).translate([source for source, _ in bundled_pairs(50, seed=3)])
-    assert all(t.status != "ok" for t in found if t.confidence is not None and t.confidence < 0.05)
+    assert all(t.status != "ok" for t in found if t.confidence is not None and t.confidence < 0.01)
     assert any(t.status == "doubtful" for t in found)
+
+
+def test_a_model_that_knows_little_says_so(trained: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.de").write_text("".join(f"{source}\n" for source, _ in bundled_pairs(20, seed=3)), encoding="utf-8")
+    assert cli.main(["translate", str(trained), str(tmp_path / "a.de")]) == 0
+    assert "so trust no line" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_verdict_does_not_depend_on_the_company(trained: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from transduce.fasttext.labeller import Labeller
     from transduce.model import Model
 
+LITTLE = 0.1  # confidence in the mean, below which nothing can be trusted
 SHOWN = 5  # line numbers named in a warning
 MEANING = {  # of the statuses that a reader should know about
     "truncated": "more than {limit} tokens, the rest left out",
@@ -212,7 +213,10 @@ def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Repor
     """The same translations; at the end, which lines the reader should know about."""
     noticed: dict[str, list[int]] = {status: [] for status in MEANING}
     counts = dict.fromkeys(noticed, 0)
+    sure, judged = 0.0, 0
     for number, t in translations:
+        if t.confidence is not None:
+            sure, judged = sure + t.confidence, judged + 1
         if t.status in noticed:
             counts[t.status] += 1
             noticed[t.status] = [*noticed[t.status], number][:SHOWN]
@@ -222,6 +226,10 @@ def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Repor
             listed = ", ".join(map(str, numbers)) + (", ..." if counts[status] > SHOWN else "")
             meaning = MEANING[status].format(limit=limit)
             report.warn(f"status {status} ({meaning}): {counts[status]:,} in all, line {listed}")
+    if judged and sure < LITTLE * judged:
+        report.warn(
+            f"confidence is {sure / judged:.2f} in the mean: this model knows little of such text, so trust no line"
+        )
 
 
 def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool, aligned: bool) -> Iterator[str]:

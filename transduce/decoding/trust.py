@@ -28,7 +28,7 @@ HASHES = ((1_000_003, 7_919), (15_485_863, 999_983))  # of pairs of tokens: fact
 ROOM, MOST_PLACES = 4, 2**21  # places of a table for every pair that was seen, at least; and at the most
 STEPS = 16  # of a count's logarithm, kept in a byte
 SHARE = {1: 0.8, 2: 0.9}  # by tables: what a pair of tokens counts for, beside the second of them alone
-HOPELESS = 0.05  # confidence below which a translation is doubtful, however usual its source is
+HOPELESS = 0.01  # confidence below which a translation is doubtful, however usual its source is
 OLD_PLACES = 2**18  # of the one table that rules of an older version have
 FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
 

@@ -33,7 +33,6 @@ from transduce.settings import config_file
 from transduce.settings.sections import Settings, VectorSettings
 from transduce.text.sentences import is_unspaced
 
-
 FEW_LINES = 100
 BLOCKS = 0.1  # of the changes of label that there would be by chance
 
@@ -66,7 +65,7 @@ def read_source(
             raise DataError(f"all lines have the same label, {dictionary.labels[0]}: there is nothing to tell apart")
         if _are_blocks(text):
             report.warn(
-                "lines of one label stand together, and what comes last is learned best; shuffle the lines first, as by "
+                "lines of one label stand together, and what comes last is learned best; shuffle the lines first, by "
                 "shuf"
             )
     if s.tokens == "words" and _has_no_words(lines):
