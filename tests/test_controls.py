@@ -148,8 +148,8 @@ def test_terms_need_a_plain_beam_and_that_is_said_at_once(model: Model, search: 
 
 
 def test_a_glossary_that_cannot_be_written_is_refused_at_once(model: Model) -> None:
-    with pytest.raises(DataError, match="the vocabulary cannot write '漢'"):
-        model.translate(SENTENCE, glossary=Glossary.from_lines(["elefant\t漢"], "words"))
+    with pytest.raises(DataError, match="the vocabulary cannot write '漢', '字'; leave it out"):  # all that it cannot
+        model.translate(SENTENCE, glossary=Glossary.from_lines(["elefant\t漢", "hund\tdog", "katze\t字"], "words"))
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,12 @@ def test_unequal_files_name_counts_and_place(tmp_path: Path) -> None:
     assert abs(line - 121) <= 2
     assert suspicious_line(np.array([], int), np.array([3])) == (1, False)
     assert suspicious_line(np.array([3, 9, 30]), np.array([3, 9, 30, 4]))[0] == 4
+    many = np.random.default_rng(1).integers(5, 80, 20_000)
+    line, sure = suspicious_line(many, np.delete(many, 19_600))  # one in the last lines of many
+    assert sure
+    assert abs(line - 19_601) <= 2
+    noise = np.sort(many) + np.random.default_rng(2).integers(0, 3, 20_000)  # sorted by length: nothing can be told
+    assert not suspicious_line(np.sort(many)[:-10], noise)[1]
 
 
 def test_complaints_about_files(tmp_path: Path) -> None:

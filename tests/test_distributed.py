@@ -72,6 +72,8 @@ SETTINGS = [
     "10",
     "--training.bleu_lines",
     "9",
+    "--training.guided_alignment",
+    "0.5",
 ]
 ROOT = Path(__file__).parent.parent
 

@@ -157,7 +157,7 @@ def test_of_lines_that_are_missing_at_the_end_no_other_line_is_named(
     lines = [f"line {'x' * (i * 7 % 40)}" for i in range(60)]
     left, right = write(tmp_path, "a", lines[:-3]), write(tmp_path, "b", lines)
     assert cli.main(["doctor", "--source", left, "--target", right]) == 0
-    assert "the last lines of the shorter side seem to be missing" in capsys.readouterr().out
+    assert "the last ones of the shorter side seem to be missing" in capsys.readouterr().out
     alike = write(tmp_path, "c", ["abc"] * 57), write(tmp_path, "d", ["abc"] * 60)  # lengths that tell nothing
     assert cli.main(["doctor", "--source", alike[0], "--target", alike[1]]) == 0
     assert "near line" not in capsys.readouterr().out

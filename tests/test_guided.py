@@ -110,8 +110,25 @@ def _looked(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     return maps.cross[-1][:, 0]
 
 
+def test_the_guide_leaves_when_the_decay_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, real = [], Guide.loss
+
+    def counted(self: Guide, weights: torch.Tensor, batch: Batch) -> torch.Tensor:
+        calls.append(batch)
+        return real(self, weights, batch)
+
+    monkeypatch.setattr(Guide, "loss", counted)
+    training = {"steps": 10, "validate_every": 10, "guided_alignment": 0.5}
+    wsd = {"schedule": "wsd", "rate": 3e-3, "warmup": 2, "decay": 0.3}
+    fit(tmp_path / "run", ListCorpus(PAIRS[:100]), None, quick_settings(training=training, optimizer=wsd))
+    assert len(calls) == 7
+    rnn = {"kind": "rnn", "tie_source": True}
+    fit(tmp_path / "rnn", ListCorpus(PAIRS[:100]), None, quick_settings(model=rnn, training=training))
+    assert len(calls) == 17  # another schedule has no such end
+
+
 def test_a_guided_run_goes_on_exactly(tmp_path: Path) -> None:
-    """Until the rate falls there is a guide, and none from there on; a stop changes nothing of that."""
+    """Until the decay there is a guide, and none from there on; a stop changes nothing of that."""
     training = {"steps": 12, "validate_every": 3, "guided_alignment": 0.5}
     wsd = {"schedule": "wsd", "rate": 3e-3, "warmup": 2, "decay": 0.3}
     whole = quick_settings(training=training, optimizer=wsd)
@@ -129,7 +146,12 @@ def test_a_guided_run_goes_on_exactly(tmp_path: Path) -> None:
 def test_who_is_guided() -> None:
     assert chosen(20_000, minutes=5, seconds=0.2).training.guided_alignment == 0.5
     assert chosen(20_000, minutes=90, seconds=0.2).training.guided_alignment == 0.0  # it finds out by itself
-    assert chosen(20_000, minutes=5, device="cuda").training.guided_alignment == 0.0
+    for tokens in (2048, 8192):
+        found = chosen(20_000, minutes=1, device="cuda", batch={"tokens": tokens})
+        assert found.training.guided_alignment == 0.0  # recorded updates have no guide
+    assert (
+        chosen(20_000, 5, 0.2, optimizer={"schedule": "noam"}).training.guided_alignment == 0.0
+    )  # it would never leave
     assert chosen(20_000, minutes=5, seconds=0.2, training={"guided_alignment": 0.0}).training.guided_alignment == 0.0
     with pytest.raises(SettingsError, match=r"training\.guided_alignment needs a translator with attention"):
         quick_settings(model={"kind": "rnn", "attention": False}, training={"guided_alignment": 0.5})

@@ -17,6 +17,8 @@ from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.tokenize import Chunk, Job, Sampling, tokenize
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.shortlist import learn
+from transduce.decoding.wishes import Wishes
+from transduce.decoding.wording import Wording
 from transduce.errors import SettingsError
 from transduce.inspect.words import joined, words
 from transduce.model import Model
@@ -379,6 +381,10 @@ def test_what_a_caller_keeps_is_hidden_too(model: Model) -> None:
         found = model.translate(source, keep=keep)
         assert re.search(keep, found.text), found
         assert found.status == "ok"
+    source, target = model.tokenizers.source, model.tokenizers.target
+    typed = sentences_of(["Die katze, 12 haus"], source, 60, False, EVERYTHING)[0].typed
+    terms, _ = Wording(Wishes(keep=r"[^\w\s]+"), target).terms(typed, typed)
+    assert len(terms) == 1  # the comma, and not the mark of the number
 
 
 @pytest.fixture(scope="module")

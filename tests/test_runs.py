@@ -83,6 +83,16 @@ def test_other_limits_and_a_run_that_begins(tmp_path: Path) -> None:
     assert list(runs.details(runs.read_run(tmp_path / "two"))) == [f"{tmp_path / 'two'}  preparing"]
 
 
+def test_of_a_finished_run_the_score_is_that_of_its_model(tmp_path: Path) -> None:
+    """A lucky validation before the decay may have been higher."""
+    folder = under_way(tmp_path / "one")
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write(
+            json.dumps({"kind": "finished", "step": 40, "seconds": 30.0, "chosen": "best", "bleu": 41.0}) + "\n"
+        )
+    assert runs.read_run(folder).best == 41.0
+
+
 def test_a_slow_run_is_not_taken_for_a_stopped_one(tmp_path: Path) -> None:
     folder = under_way(tmp_path / "one")
     lines = (folder / "metrics.jsonl").read_text().replace('"seconds": 24.0', '"seconds": 400.0')

@@ -301,6 +301,7 @@ def test_what_cannot_be_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_few_letters_with_accents_are_not_korean() -> None:
     assert encoding.guess("Grüß Gott".encode("latin1")) == "CP1252"
+    assert encoding.guess("Привет".encode("cp1251")) != "CP1252"
 
 
 def test_a_text_of_two_encodings_is_not_converted_as_a_whole() -> None:

@@ -99,7 +99,9 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
     except KeyboardInterrupt:
-        goes_on = words[:1] in (["translate"], ["backtranslate"]) and {"-o", "--output"} & set(words)
+        goes_on = words[:1] in (["translate"], ["backtranslate"]) and any(
+            w.startswith(("-o", "--output")) for w in words
+        )
         more = "; the same command with --resume goes on where whole blocks of lines were written" if goes_on else ""
         return _complain(terminal, f"interrupted{more}", 128 + signal.SIGINT)
     except Exception as error:

@@ -123,9 +123,9 @@ def evaluate(
         if labels:
             _name_unknown_labels(references, loaded, report)
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
-            found = list(loaded.stream((pair.source for pair in pairs), progress=bar))
-        _warn_of_doubts([t.status for t in found], of, report)
-        return [t.text for t in found]
+            found = [(t.text, t.status) for t in loaded.stream((pair.source for pair in pairs), progress=bar)]
+        _warn_of_doubts([status for _, status in found], of, report)
+        return [text for text, _ in found]
 
     ours = translations(model, weights)
     theirs = None if against is None else translations(against, None)

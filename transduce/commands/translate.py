@@ -31,9 +31,9 @@ MEANING = {  # of the statuses that a reader should know about
     "truncated": "more than {limit} tokens, the rest left out",
     "long": "a sentence of more than {limit} tokens, translated in pieces",
     "length": "cut at the output's length limit",
-    "unmet": "without a term that was asked for",
+    "unmet": "without something that was asked for",
     "unknown": "much of it in letters or words that the model does not know",
-    "doubtful": "unlike the text that the model has learned from; do not trust it",
+    "doubtful": "unlike the text that the model has learned from, or unlike a good translation; do not trust it",
     "failed": "the model gave no number",
 }
 

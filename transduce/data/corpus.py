@@ -12,7 +12,7 @@ import numpy as np
 from transduce.data.lines import read_lines
 from transduce.errors import DataError
 
-CLEARLY = 0.9  # of the mismatch without a gap, at most: then there is one
+CLEARLY = 2.5  # times the noise, by which lines behind a gap match better than without one
 
 
 class Pair(NamedTuple):
@@ -115,9 +115,11 @@ class TwoFiles:
 
 def where_unequal(source: np.ndarray, target: np.ndarray) -> str:
     """In words, by the lengths of the lines of both sides, which are not as many."""
+    if not len(source) or not len(target):
+        return "one side is empty"
     line, sure = suspicious_line(source, target)
     if line > min(len(source), len(target)):
-        return "up to there they match by their lengths, so the last lines of the shorter side seem to be missing"
+        return "by their lengths all lines match, so the last ones of the shorter side seem to be missing"
     if not sure:
         return "their lengths do not tell where a line is missing, perhaps at the end"
     return f"by their lengths, the sides stop matching near line {line:,}"
@@ -139,4 +141,7 @@ def suspicious_line(source: np.ndarray, target: np.ndarray) -> tuple[int, bool]:
     ahead_source, ahead_target = log_source[max(-shift, 0) :], log_target[max(shift, 0) :]
     after = np.abs(ahead_target - ahead_source - usual)
     cost = np.concatenate([[0], np.cumsum(before)]) + np.concatenate([np.cumsum(after[::-1])[::-1], [0]])
-    return int(np.argmin(cost)) + 1, bool(cost.min() < CLEARLY * cost[-1])
+    split = int(np.argmin(cost))
+    gain = before[split:] - after[split:]  # of every line behind it
+    noise = gain.std() * np.sqrt(len(gain)) if len(gain) else 0.0
+    return split + 1, bool(gain.sum() > CLEARLY * noise)

@@ -4,6 +4,7 @@ it. The only file that imports charset-normalizer, and only once a line has fail
 from __future__ import annotations
 
 import codecs
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,9 +53,10 @@ def guess(text: bytes) -> str | None:
     for mark, encoding in BYTE_ORDER_MARKS.items():  # UTF-32 first: its mark begins with that of UTF-16
         if text.startswith(mark):
             return encoding
-    foreign = bytes(byte for byte in text if byte >= 0x80)
-    if 1 < len(foreign) < FEW and all(letter.isalpha() for letter in foreign.decode("cp1252", "replace")):
-        return "CP1252"  # Latin letters with accents, of which a few are like Korean to a guesser
+    foreign = re.findall(rb"[\x80-\xff]", text)
+    words = re.findall(rb"\S*[\x80-\xff]\S*", text)
+    if 1 < len(foreign) < FEW and all(re.search(rb"[A-Za-z]", word) for word in words):
+        return "CP1252"  # a few accents within Latin words, which are like Korean to a guesser
     best = from_bytes(text, cp_isolation=list(COMMON)).best()
     if best is None:
         return None

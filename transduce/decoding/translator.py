@@ -124,10 +124,10 @@ class Translator:
 
     def _check(self, wishes: Wishes) -> None:
         s, n_best = self.search, wishes.n_best
-        if s.method == "beam" and not 1 <= n_best <= s.beam:
-            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, {s.beam}; widen it: --beam {n_best}")
         if n_best < 1:
             raise SettingsError(f"n_best={n_best} must be at least 1")
+        if s.method == "beam" and n_best > s.beam:
+            raise SettingsError(f"n_best={n_best} must be between 1 and the beam, {s.beam}; widen it: --beam {n_best}")
         if s.mbr != "none" and s.method == "sample" and n_best > s.candidates:
             raise SettingsError(f"n_best={n_best} must not exceed search.candidates={s.candidates}")
         if wishes.alignment and (not self.model.looks_at_source or isinstance(self.model, Ensemble)):

@@ -27,7 +27,7 @@ class Wishes:
 def with_prefixes(lines: Iterable[str], prefixes: Iterable[str], size: int) -> Iterator[tuple[list[str], list[str]]]:
     """Lines in chunks of a size, each line with its prefix; of these there are none, or as many."""
     remaining, begins, done = iter(lines), iter(prefixes), 0
-    none = prefixes == ()
+    none = isinstance(prefixes, Sequence) and not prefixes
     while read := list(itertools.islice(remaining, size)):
         prefix = [""] * len(read) if none else list(itertools.islice(begins, len(read)))
         if len(prefix) < len(read):

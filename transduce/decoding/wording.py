@@ -19,12 +19,13 @@ from transduce.errors import DataError, SettingsError
 from transduce.text.case import CAPITAL, CAPITALS
 from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
-from transduce.text.protect import NOTHING, Hidden, Protection
+from transduce.text.protect import NOTHING, Hidden, Protection, without_marks
 from transduce.text.sentences import is_unspaced
 from transduce.text.special import END, SPECIAL, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 SPACE = "▁"  # how tokenizers print the space before a word
+SHOWN = 10  # forms that a complaint names
 MOST_WAYS = 200  # in which a forbidden word may be cut into tokens
 
 
@@ -101,6 +102,7 @@ class Wording:
     def terms(self, asked: str, typed: str) -> tuple[list[Term], bool]:
         """What must be written for a source (see Sentence): its glossary entries, and what is to be taken over
         unchanged and no mark hides; and whether all of it can be written."""
+        typed = without_marks(typed)  # which hide what is kept already
         kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(typed) if match.group()]
         found = [_term((text,), self.tokenizer) for text in kept]
         if self.wishes.glossary is not None:
@@ -128,7 +130,7 @@ def _term(forms: tuple[str, ...], tokenizer: Tokenizer) -> Term | None:
     """None: the vocabulary cannot write it."""
     alternatives = []
     for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True):
-        if UNKNOWN in ids or not ids:
+        if not _is_written(ids):
             return None
         alone = tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
         alternatives.append(tuple(ids[1:] if alone else ids))
@@ -139,9 +141,16 @@ def _term(forms: tuple[str, ...], tokenizer: Tokenizer) -> Term | None:
 def _check_glossary(glossary: Glossary, tokenizer: Any) -> None:
     """Complain now, not when a word comes up in a long text."""
     forms = [form for entry in glossary.entries.values() for form in entry.translations]
-    for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True):
-        if UNKNOWN in ids or not ids:
-            raise DataError(f"the vocabulary cannot write {form!r}; leave it out of the glossary")
+    missing = [form for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True) if not _is_written(ids)]
+    if missing:
+        named = ", ".join(map(repr, missing[:SHOWN])) + (
+            f" and {len(missing) - SHOWN:,} more" if missing[SHOWN:] else ""
+        )
+        raise DataError(f"the vocabulary cannot write {named}; leave it out of the glossary")
+
+
+def _is_written(ids: Sequence[int]) -> bool:
+    return bool(ids) and UNKNOWN not in ids
 
 
 def _ways(text: str, ids: dict[str, int], longest: int) -> list[list[int]]:

@@ -72,10 +72,15 @@ class CTranslate2Engine:
         for group in by_least.values():
             for batch in batches(group, sizes, GROUP * roles.slots, roles.size):
                 some = [requests[i] for i in batch]
+                again: dict[int, list[int]] = {}  # those that went on for as long as others may, by their own limit
                 for i, request, answer in zip(batch, some, self._ask(some, roles, options), strict=True):
                     if any(len(names) - len(roles.begin) > request.most for names in answer.hypotheses):
-                        answer = self._ask([request], roles, options)[0]  # it went on for as long as others may
+                        again.setdefault(request.most, []).append(i)
                     results[i] = _hypotheses(answer, request, roles)
+                for those in again.values():
+                    some = [requests[i] for i in those]
+                    for i, request, answer in zip(those, some, self._ask(some, roles, options), strict=True):
+                        results[i] = _hypotheses(answer, request, roles)
                 found(len(batch))
         return results
 
@@ -165,8 +170,11 @@ def _forget_old(cache: Path) -> None:
     ages = []
     for path in cache.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            if not path.name.startswith(PART) or path.stat().st_mtime < time.time() - A_DAY:
-                ages.append((path.stat().st_mtime, path))
+            is_part, age = path.name.startswith(PART), path.stat().st_mtime
+            if is_part and age < time.time() - A_DAY:
+                shutil.rmtree(path, ignore_errors=True)
+            elif not is_part:
+                ages.append((age, path))
     for _, old in sorted(ages)[:-KEPT]:
         gone = old.with_name(f"{PART}{os.getpid()}-{old.name}")  # half of a folder must not look like a whole one
         with contextlib.suppress(OSError):

@@ -51,7 +51,7 @@ def figure(width: float, height: float, title: str) -> Figure:
 
 @functools.cache
 def _other_fonts() -> list[str]:
-    """Fonts of this machine that have Chinese, Japanese or Korean; the first of each kind."""
+    """Fonts of this machine that have Chinese, Japanese or Korean, two at most."""
     from matplotlib.font_manager import fontManager
 
     here = {font.name for font in fontManager.ttflist}

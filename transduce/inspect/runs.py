@@ -32,6 +32,7 @@ class Run:
     measure: str  # bleu or accuracy
     limits: Limits | None
     state: str  # preparing, running, finished or stopped
+    score: float | None = None  # of the weights that became the model, where it is finished
 
     @property
     def step(self) -> int:
@@ -43,6 +44,9 @@ class Run:
 
     @property
     def best(self) -> float | None:
+        """Of the model; of a run that is under way, the highest so far, which need not be that of the best weights."""
+        if self.score is not None:
+            return self.score
         scores = (record.get(self.measure) for record in [*self.valid, *self.averaged])
         return max((score for score in scores if score is not None), default=None)
 
@@ -86,7 +90,9 @@ def read_run(folder: Path) -> Run:
     train = [record for record in records if record["kind"] == "train"]
     valid = [record for record in records if record["kind"] == "valid"]
     averaged = [record for record in records if record["kind"].startswith("averaged")]
-    return Run(folder, train, valid, averaged, metrics.measure_of(valid), limits, _state(run, records))
+    measure, state = metrics.measure_of(valid), _state(run, records)
+    ends = [record.get(measure) for record in records if record["kind"] == "finished"] if state == "finished" else []
+    return Run(folder, train, valid, averaged, measure, limits, state, ends[-1] if ends else None)
 
 
 def _state(run: RunFolder, records: list[Record]) -> str:

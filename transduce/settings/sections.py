@@ -208,7 +208,9 @@ class TrainingSettings:
     )
     teacher_share: float = setting(0.5, "of the loss, that they make up", above=0, most=1)
     guided_alignment: float = setting(
-        0.0, "weight of a loss that shows a head where to look, by a lexicon; until the learning rate falls", least=0
+        0.0,
+        "weight of a loss that shows a head where to look, by a lexicon; with schedule=wsd until its decay",
+        least=0,
     )
     new_vocabulary: bool = setting(False, "begin with the model's weights, but a vocabulary of the new text")
     freeze: str | None = setting(None, "parts that do not learn, with commas: encoder, decoder.0-2, source, projection")

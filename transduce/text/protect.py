@@ -201,6 +201,11 @@ class Protection:
 NOTHING = Protection(TextSettings())
 
 
+def without_marks(text: str) -> str:
+    """A text with spaces in their place."""
+    return _MARK.sub(" ", text)
+
+
 def _with_names(sides: list[tuple[str, list[Span]]], draw: Random) -> list[tuple[str, list[Span]]]:
     """The same with some words that stand once on each side."""
     words = []

@@ -58,6 +58,7 @@ def conclude(
             report.say(f"average of {words}: validation {result.describe(validator.task.measure)}")
             chosen, best = (name, result) if result.better_than(best) else (chosen, best)
     keeper.use(chosen)
-    journal.write("finished", state.step, seconds(), reason=reason, chosen=chosen)
+    score = {validator.task.key: best.score} if best else {}
+    journal.write("finished", state.step, seconds(), reason=reason, chosen=chosen, **score)
     keeper.processes.gather(None)  # nobody reads it before it is there
     return Outcome(state.step, seconds(), reason, chosen, best.score if best else None, state.target_tokens)

@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 
 from transduce.data.corpus import parts_of
-from transduce.data.open import open_files
 from transduce.decoding.translator import Translator
 from transduce.engine.auto import make_steps
 from transduce.evaluate import bleu, exact_match
@@ -16,6 +15,7 @@ from transduce.report import Report
 from transduce.settings.sections import SearchSettings, listed
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
+from transduce.training.prepare import validation_text_of
 
 MOST = 500  # lines of each
 
@@ -24,13 +24,10 @@ def score_each_file(run: Path, device: str, report: Report) -> None:
     """Tell how good the model that a run has chosen is on each file: greedy, as in validation."""
     model, tokenizers, settings = load(run, device)
     data, task, tokenize = settings.data, task_of(settings), settings.training.bleu_tokenizer
-    sources, targets = listed(data.valid_source), listed(data.valid_target)
-    columns, languages = (None if two is None else (two[0], two[1]) for two in (data.columns, data.languages))
-    corpus = open_files(sources, targets, task.labels, columns, languages)
     greedily = replace(settings, search=SearchSettings(beam=1, extra=settings.search.extra, split=False))
     translator = Translator(model, tokenizers, greedily, device, make_steps(model, device))
     told = []
-    for source, part in zip(sources, parts_of(corpus), strict=True):
+    for source, part in zip(listed(data.valid_source), parts_of(validation_text_of(data, task.labels)), strict=True):
         pairs = list(islice(part, MOST))
         if not pairs:
             continue

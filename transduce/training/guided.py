@@ -2,7 +2,7 @@
 
 A new model translates word by word for its first hundreds of updates, until it finds out which source word each target
 word comes from. A lexicon of the training text, learned in seconds, knows that roughly. So the first head of the last
-layer is asked to look where it says, by a loss of its own, which ends when the learning rate begins to fall.
+layer is asked to look where it says, by a loss of its own, which ends when the decay of the schedule `wsd` begins.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Guide:
         kept = probability > PROBABLE
         self.size, self.weight = lexicon.size, weight
         self._pairs, self._probability = lexicon.pairs[kept], probability[kept].astype(np.float32)
+        store.release()
 
     def loss(self, weights: Tensor, batch: Batch) -> Tensor:
         """-Σ q log a over target tokens, where a head looks by `weights` (R, T, S) and q is where it should."""

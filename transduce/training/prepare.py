@@ -56,10 +56,7 @@ def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | N
         return ListCorpus(train, "the bundled training text"), ListCorpus(dev, "the bundled validation text")
     if d.valid_target and not d.valid_source:
         raise SettingsError("--valid-target is given without --valid-source")
-    training, validation = text_of(d, labels), None
-    if d.valid_source:
-        flags = ("--valid-source", "--valid-target")
-        validation = open_files(listed(d.valid_source), listed(d.valid_target), labels, *_chosen(d), flags)
+    training, validation = text_of(d, labels), validation_text_of(d, labels) if d.valid_source else None
     for corpus in (training, validation):
         for remark in ignored_columns(corpus) if corpus is not None else ():
             report.say(remark)
@@ -69,6 +66,12 @@ def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | N
 def text_of(data: DataSettings, labels: bool = False) -> Corpus:
     """The training text that settings name."""
     return open_files(listed(data.source), listed(data.target), labels, *_chosen(data))
+
+
+def validation_text_of(data: DataSettings, labels: bool = False) -> Corpus:
+    """The validation text, likewise."""
+    flags = ("--valid-source", "--valid-target")
+    return open_files(listed(data.valid_source), listed(data.valid_target), labels, *_chosen(data), flags)
 
 
 def _chosen(data: DataSettings) -> tuple[Two | None, Two | None]:
@@ -172,7 +175,7 @@ def settle(
     )
     pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
-    if known_before is not None:
+    if wanted.settings.training.start is not None and known_before is not None:
         _warn_of_the_unknown(encoded, report)
     tokens = sum(len(pair[0 if labels else 1]) + 1 for pair in encoded) / len(encoded)  # of what is long
     sizes = (tokenizers.source.size, tokenizers.target.size)

@@ -172,7 +172,7 @@ def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     yield from recipe.choose(
         Choice(f"model.{key}", value, why if key == "layers" else "") for key, value in size.choices.items()
     )
-    yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe.settings))
+    yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe.settings, machine.device))
 
 
 def smallest_batch(device: str) -> int:
@@ -221,7 +221,9 @@ def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     return int(min(120, max(2, round(minutes))))
 
 
-def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: Settings) -> Iterator[Choice]:
+def _for_updates(
+    facts: Facts, updates: float, tokens_a_pair: float, settings: Settings, device: str
+) -> Iterator[Choice]:
     """What depends on how often the text is gone through. `settings`: what is decided by now."""
     smallest, width, minutes = _slots(settings), settings.model.d_model, settings.training.minutes
     epochs = updates * smallest / (tokens_a_pair * facts.pairs)
@@ -238,7 +240,7 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
         yield Choice("optimizer.rate", rate * GENTLE, "gentle, so that what the model knows is not lost")
     else:
         yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
-    if _may_be_guided(settings) and batch < LARGE_BATCH and updates < GUIDED:
+    if _may_be_guided(settings) and device != "cuda" and updates < GUIDED:
         yield Choice("training.guided_alignment", 0.5, "few updates: a lexicon shows a head where to look")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
     yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
@@ -247,9 +249,11 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, settings: S
 
 
 def _may_be_guided(settings: Settings) -> bool:
-    """A new translator with attention; one that there is knows where to look."""
+    """A new translator with attention, and a time at which its guide leaves it; one that there is knows where to
+    look."""
     t, m = settings.training, settings.model
-    return t.start is None and not task_of(settings).labels and (m.kind != "rnn" or m.attention)
+    is_new = t.start is None and settings.optimizer.schedule == "wsd"
+    return is_new and not task_of(settings).labels and (m.kind != "rnn" or m.attention)
 
 
 def _passes(epochs: float) -> str:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,13 @@ class Setup:
         attach(model, self.settings.training)
         if not self.processes.is_main:
             torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout
-        settings, weight = replace(self.settings, batch=batch), self.settings.training.guided_alignment
-        guide = Guide(self.text.training, weight) if weight else None
-        return Updater(model, settings, self.device, batches.packed, self.report, processes, guide)
+        settings = replace(self.settings, batch=batch)
+        return Updater(model, settings, self.device, batches.packed, self.report, processes, self._guide)
+
+    @cached_property
+    def _guide(self) -> Guide | None:
+        weight = self.settings.training.guided_alignment
+        return Guide(self.text.training, weight) if weight else None
 
     def _validator(self, batch: BatchSettings, batches: Batches) -> Validator:
         store, settings, processes = self.text.validation, self.settings, self.processes
@@ -211,7 +216,8 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
         batches = trainer.validator.batches
         lines = len(batches.store) if batches is not None else 0
         if outcome.step == 0:
-            report.warn("the time was over before the first update, so this model is random; give it more --minutes")
+            what = "random" if settings.training.start is None else "the one that it began with"
+            report.warn(f"the time was over before the first update, so this model is {what}; give it more --minutes")
         elif complaint := unusable(trainer.state.best, outcome.score, trainer.validator.guess, lines):
             report.warn(complaint)
         if is_main:
