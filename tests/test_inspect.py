@@ -17,7 +17,7 @@ from conftest import bundled_pairs, quick_settings
 
 import transduce
 from transduce.errors import DataError
-from transduce.inspect import page
+from transduce.inspect import page, plots
 from transduce.inspect.kinds import ATTENTION_KINDS
 from transduce.inspect.trace import BEST, Node, Trace
 from transduce.inspect.words import joined, merge, words
@@ -338,6 +338,12 @@ def test_pictures(tmp_path: Path, ending: str, begins: bytes) -> None:
 def test_chinese_is_drawn_without_warnings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     by_hand(source=("▁我", "▁很", "▁累", "</s>")).save(tmp_path / "head.png", "cross", layer=2, head=3)
     assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+    made = plots.figure(3, 3, "\U0010fffd")  # which no font has
+    plots.save(made, tmp_path / "boxes.png")
+    assert any("no font of this machine has" in text.get_text() for text in made.texts)
+    plain = plots.figure(3, 3, "words")
+    plots.save(plain, tmp_path / "plain.png")
+    assert len(plain.texts) == 0
 
 
 def test_an_unknown_ending_complains(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # told apart by colour-blind readers too (Okabe and Ito)
 BLUE, ORANGE, GREEN, PINK, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
+BOXES = "Boxes are letters that no font of this machine has; the page that ends in .html shows them."
 CHINESE_FONTS = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei"),
     *("WenQuanYi Micro Hei", "Droid Sans Fallback", "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "SimHei"),
@@ -59,19 +60,27 @@ def _other_fonts() -> list[str]:
 
 
 def save(made: Figure, output: Path) -> Path:
-    """In the format that the name ends in. A letter that no font here has is an empty box, without further words."""
+    """In the format that the name ends in. Letters that no font here has are empty boxes, and the picture says so."""
     from matplotlib.text import Text
 
     check_name(output)
-    content = io.BytesIO()
-    kind = output.suffix.removeprefix(".").lower()
     for text in made.findobj(Text) if _other_fonts() else ():
         text.set_fontfamily(["DejaVu Sans", *_other_fonts()])  # the later ones for what the first has no glyph of
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        made.savefig(content, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": "transduce"})
-    write_output(output, content.getvalue())
+    content, is_whole = _drawn(made, output)
+    if not is_whole:
+        made.text(0.01, 0.002, BOXES, fontsize=5)
+        content, _ = _drawn(made, output)
+    write_output(output, content)
     return output
+
+
+def _drawn(made: Figure, output: Path) -> tuple[bytes, bool]:
+    """The bytes of a picture, and whether all its letters could be drawn."""
+    content, kind = io.BytesIO(), output.suffix.removeprefix(".").lower()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made.savefig(content, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": "transduce"})
+    return content.getvalue(), not any("missing from font" in str(warning.message) for warning in caught)
 
 
 def check_name(output: Path) -> None:
