@@ -343,7 +343,7 @@ def test_chinese_is_drawn_without_warnings(tmp_path: Path, recwarn: pytest.Warni
     assert any("no font of this machine has" in text.get_text() for text in made.texts)
     plain = plots.figure(3, 3, "words")
     plots.save(plain, tmp_path / "plain.png")
-    assert len(plain.texts) == 0
+    assert not any("no font" in text.get_text() for text in plain.texts)
 
 
 def test_an_unknown_ending_complains(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def save(made: Figure, output: Path) -> Path:
         text.set_fontfamily(["DejaVu Sans", *_other_fonts()])  # the later ones for what the first has no glyph of
     content, is_whole = _drawn(made, output)
     if not is_whole:
-        made.text(0.01, 0.002, BOXES, fontsize=5)
+        made.supxlabel(BOXES, fontsize=5, x=0.01, ha="left")
         content, _ = _drawn(made, output)
     write_output(output, content)
     return output
