@@ -71,22 +71,22 @@ class CTranslate2Engine:
             by_least.setdefault(request.least, []).append(i)
         for group in by_least.values():
             for batch in batches(group, sizes, GROUP * roles.slots, roles.size):
-                some = [requests[i] for i in batch]
-                again: dict[int, list[int]] = {}  # those that went on for as long as others may, by their own limit
-                for i, request, answer in zip(batch, some, self._ask(some, roles, options), strict=True):
-                    if any(len(names) - len(roles.begin) > request.most for names in answer.hypotheses):
-                        again.setdefault(request.most, []).append(i)
-                    results[i] = _hypotheses(answer, request, roles)
-                for those in again.values():
-                    some = [requests[i] for i in those]
-                    for i, request, answer in zip(those, some, self._ask(some, roles, options), strict=True):
-                        results[i] = _hypotheses(answer, request, roles)
+                answers = self._ask(batch, requests, roles, options)
+                too_long: dict[int, list[int]] = {}  # they went on for as long as others may; by their own limit
+                for i, answer in answers.items():
+                    if any(len(names) - len(roles.begin) > requests[i].most for names in answer.hypotheses):
+                        too_long.setdefault(requests[i].most, []).append(i)
+                for those in too_long.values():
+                    answers |= self._ask(those, requests, roles, options)
+                for i, answer in answers.items():
+                    results[i] = _hypotheses(answer, requests[i], roles)
                 found(len(batch))
         return results
 
-    def _ask(self, some: list[Request], roles: Roles, options: dict[str, Any]) -> list[Any]:
-        """Sentences of one least length; each may become as long as the longest may."""
-        return self._translator.translate_batch(
+    def _ask(self, which: list[int], requests: list[Request], roles: Roles, options: dict[str, Any]) -> dict[int, Any]:
+        """Some sentences of one least length; each may become as long as the longest may."""
+        some = [requests[i] for i in which]
+        answers = self._translator.translate_batch(
             [[*map(token_name, request.source), *self._end] for request in some],
             [[*map(token_name, [*roles.begin, *request.prefix])] for request in some],
             max_decoding_length=max(request.most for request in some) + len(roles.begin),
@@ -94,6 +94,7 @@ class CTranslate2Engine:
             max_batch_size=TOGETHER,
             **options,
         )
+        return dict(zip(which, answers, strict=True))
 
 
 def _options(roles: Roles) -> dict[str, Any]:
