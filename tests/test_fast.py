@@ -34,6 +34,7 @@ from transduce.settings.sections import OptimizerSettings, Settings
 from transduce.text.special import BEGIN, END, PAD
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import loss as losses
+from transduce.training import optimizers
 from transduce.training.gradients import PlainGradients
 from transduce.training.optimizers import final_weights, make_optimizer, orthogonal
 from transduce.training.setup import fit
@@ -302,7 +303,7 @@ def _quadratic(name: str, steps: int, **more: float) -> tuple[Tensor, FlatWeight
         squares += rate**2
         flat.weights.grad = 2 * (flat.weights.detach() - 3.0)
         optimizer.param_groups[0].update(lr=rate, number=number, share=rate**2 / squares)
-        optimizer.step()
+        optimizers.step(optimizer, torch.zeros(()))
     with final_weights(optimizer):
         final = flat.weights.detach().clone()
     return final, flat
@@ -341,7 +342,7 @@ def test_schedule_free_keeps_its_average_when_the_rate_is_nothing() -> None:
     before = flat.weights.detach().clone()
     flat.weights.grad = torch.ones_like(flat.weights)
     optimizer.param_groups[0].update(lr=0.0, number=9, share=0.0)
-    optimizer.step()
+    optimizers.step(optimizer, torch.zeros(()))
     assert torch.equal(flat.weights.detach(), before)
 
 

@@ -4,7 +4,8 @@ The updater sets three numbers in `param_groups` before every update: `lr`, the 
 number from 1; `share`, lr² as a share of the sum of all lr² so far, with which Schedule-Free averages.
 
 An optimizer of ours makes all it remembers in `__init__`, in `self.state[flat.weights]`: tensors of floats, of the
-shape of the weights or one number, zero where no weight lies. Checkpoints, resuming and skipping then need no more.
+shape of the weights or one number, zero where no weight lies. Checkpoints and resuming then need no more. Its `step`
+changes nothing where `bad` is 1, which it finds out where the weights are: to look would wait for the GPU.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ class ScheduleFree(torch.optim.Optimizer):
         self.state[self.y] = {"z": self.y.detach().clone(), "square": torch.zeros_like(self.y)}
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
+    def step(self, bad: Tensor) -> None:  # type: ignore[override]
         rate, number, share = (self.param_groups[0][key] for key in ("lr", "number", "share"))
-        y, g, o = self.y, self.flat.gradient, self.o
+        y, o = self.y, self.o
+        g, good = _if_good(self.flat.gradient, bad)
         z, square = self.state[y]["z"], self.state[y]["square"]
-        square.mul_(o.beta2).addcmul_(g, g, value=1 - o.beta2)
+        square.lerp_(g * g, (1 - o.beta2) * good)
         direction = g / (square / (1 - o.beta2**number)).sqrt_().add_(o.eps)
         if o.weight_decay:
-            direction.add_(y, alpha=o.weight_decay)
-        y.lerp_(z, share)
+            direction.addcmul_(y, good, value=o.weight_decay)
+        y.lerp_(z, share * good)
         y.add_(direction, alpha=rate * (o.beta1 * (1 - share) - 1))
         z.add_(direction, alpha=-rate)
 
@@ -76,23 +78,30 @@ class Muon(torch.optim.Optimizer):
         self.state[flat.weights] = {name: torch.zeros_like(flat.weights) for name in ("momentum", "square")}
         layers = ("encoder.", "decoder.")  # not the tables of tokens and positions, nor the projection
         inner = [place for place in flat.places if len(place.shape) == 2 and place.name.startswith(layers)]
-        self.stacks = [list(places) for _, places in itertools.groupby(inner, lambda place: place.shape)]
+        by_shape = sorted(inner, key=lambda place: place.shape)
+        self.stacks = [list(places) for _, places in itertools.groupby(by_shape, lambda place: place.shape)]
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
+    def step(self, bad: Tensor) -> None:  # type: ignore[override]
         rate, number = (self.param_groups[0][key] for key in ("lr", "number"))
-        w, g, o = self.flat.weights, self.flat.gradient, self.o
+        w, o = self.flat.weights, self.o
+        g, good = _if_good(self.flat.gradient, bad)
         momentum, square = self.state[w]["momentum"], self.state[w]["square"]
-        momentum.lerp_(g, 1 - o.beta1)
-        square.mul_(o.beta2).addcmul_(g, g, value=1 - o.beta2)
+        momentum.lerp_(g, (1 - o.beta1) * good)
+        square.lerp_(g * g, (1 - o.beta2) * good)
         step = momentum / (square / (1 - o.beta2**number)).sqrt_().add_(o.eps) / (1 - o.beta1**number)
         for places in self.stacks:
             ahead = torch.stack([torch.lerp(p.of(g), p.of(momentum), o.beta1) for p in places])  # as Nesterov
             turned = orthogonal(ahead) * (0.2 * max(places[0].shape) ** 0.5)
             torch._foreach_copy_([p.of(step) for p in places], list(turned))
         if o.weight_decay:
-            w.mul_(1 - rate * o.weight_decay)
-        w.add_(step, alpha=-rate)
+            w.mul_(1 - rate * o.weight_decay * good)
+        w.addcmul_(step, good, value=-rate)
+
+
+def _if_good(gradient: Tensor, bad: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient, and 1; zeros, and 0, where it is bad."""
+    return torch.where(bad > 0, 0.0, gradient), 1 - bad
 
 
 def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
@@ -112,8 +121,10 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 def step(optimizer: torch.optim.Optimizer, bad: Tensor) -> None:
-    """One update; none at all where `bad` is 1. PyTorch's fused optimizers find that out on the GPU themselves."""
-    if optimizer.defaults.get("fused"):
+    """One update; none at all where `bad` is 1. PyTorch's fused optimizers find that out on the GPU, and ours."""
+    if isinstance(optimizer, ScheduleFree | Muon):
+        optimizer.step(bad)
+    elif optimizer.defaults.get("fused"):
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.step()
     elif not bad:
