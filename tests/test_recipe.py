@@ -40,7 +40,7 @@ def machine(seconds: float, device: str = "cpu") -> Machine:
 def chosen(pairs: int, minutes: float | None, seconds: float = 0.1, device: str = "cpu", **given: dict) -> Settings:
     recipe = Recipe({"training": {"minutes": minutes}} if minutes else {}, given)
     known = facts([Pair(s, t) for s, t in bundled_pairs(200)], pairs)
-    list(recipe.choose(for_text(known, recipe.settings, device)))
+    list(recipe.choose(for_text(known, recipe, device)))
     list(for_time(known, 10.0, machine(seconds, device), recipe))
     return recipe.settings
 
@@ -58,7 +58,7 @@ def test_scripts() -> None:
 
 def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
     recipe = Recipe({})
-    said = list(recipe.choose(for_text(facts(CHINESE, 100_000), recipe.settings, "cpu")))
+    said = list(recipe.choose(for_text(facts(CHINESE, 100_000), recipe, "cpu")))
     text = recipe.settings.text
     assert not text.joint
     assert not recipe.settings.model.tie_source
@@ -67,15 +67,31 @@ def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
     assert "text.joint=false: Chinese and Latin share no words" in said
     backwards = Recipe({})
     swapped = facts([Pair(p.target, p.source, p.line) for p in CHINESE], 100_000)
-    list(backwards.choose(for_text(swapped, backwards.settings, "cpu")))
+    list(backwards.choose(for_text(swapped, backwards, "cpu")))
     assert backwards.settings.training.bleu_tokenizer == "zh"
+
+
+def test_one_vocabulary_for_two_scripts_where_it_is_asked_for() -> None:
+    recipe = Recipe({"text": {"joint": True}})
+    list(recipe.choose(for_text(facts(CHINESE, 100_000), recipe, "cpu")))
+    text = recipe.settings.text
+    assert text.joint
+    assert recipe.settings.model.tie_source
+    assert text.target_vocabulary is None
+    assert text.vocabulary > facts(CHINESE, 100_000).source.characters
+
+
+def test_two_vocabularies_for_one_script_where_they_are_asked_for() -> None:
+    recipe = Recipe({"text": {"joint": False}, "model": {"tie_source": False}})
+    list(recipe.choose(for_text(facts([Pair(s, t) for s, t in bundled_pairs(20)], 9_000), recipe, "cpu")))
+    assert recipe.settings.text.target_vocabulary
 
 
 def test_a_classifier_has_room_for_the_characters_of_its_text() -> None:
     """A vocabulary of 4,000, as a preset has, is too small for Chinese; labels are no second language."""
     labelled = [Pair(pair.source, str(pair.line % 3), pair.line) for pair in CHINESE]
     recipe = Recipe(TASKS["classify"].settings)
-    said = list(recipe.choose(for_text(facts(labelled, 100_000), recipe.settings, "cpu")))
+    said = list(recipe.choose(for_text(facts(labelled, 100_000), recipe, "cpu")))
     text = recipe.settings.text
     assert text.vocabulary > facts(labelled, 100_000).source.characters
     assert text.coverage < 0.9999

@@ -168,7 +168,7 @@ def settle(
             f"same lines? transduce doctor tells"
         )
     device = prepare_device(wanted.settings.training.device)
-    for words in wanted.choose(for_text(known, wanted.settings, device)):
+    for words in wanted.choose(for_text(known, wanted, device)):
         report.say(words)
     tokenizers = known_before or _learn_chosen(
         wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report

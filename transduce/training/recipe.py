@@ -98,16 +98,18 @@ class Recipe:
                 yield f"{choice.name}={str(choice.value).lower()}: {choice.why}"
 
 
-def for_text(facts: Facts, settings: Settings, device: str) -> Iterator[Choice]:
-    """How text becomes tokens. `settings`: what is given; of them the time."""
+def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
+    """How text becomes tokens. `recipe`: what is given; of it the time, and whether both sides have one vocabulary."""
+    settings = recipe.settings
     passes = _expected_passes(facts, settings, device)
     if task_of(settings).labels:
         size = _vocabulary(2 * facts.source.words, passes) + _characters(facts.source)
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.source.words)} words, {_passes(passes)}")
         yield from _covered(facts)
         return
-    if facts.source.script == facts.target.script:
+    if settings.text.joint if recipe.has("text.joint") else facts.source.script == facts.target.script:
         size = _vocabulary(facts.source.words + facts.target.words, passes)
+        size += max(map(_characters, (facts.source, facts.target)))
         yield Choice("text.joint", True, f"both sides are {facts.source.script or 'without letters'}")
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     else:
