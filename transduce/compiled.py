@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import numba
+from llvmlite import binding
 
 # nogil: threads run beside each other, and write into the same arrays without locks (Hogwild, Niu et al., 2011).
 # error_model: a number divided by zero is infinite, as NumPy has it, and no exception.
 # fastmath: sums may be taken in any order, which is what lets the processor add four or eight at once.
 kernel = numba.njit(nogil=True, cache=True, fastmath=True, boundscheck=False, error_model="numpy")
 exact = numba.njit(nogil=True, cache=True)  # whole numbers only; nothing to gain
+
+
+def external(name: str, address: int, numbers: int) -> numba.types.ExternalFunction:
+    """For kernels, a function of another library: it takes so many whole numbers, or pointers as such. Compiled code
+    that is kept on the disk knows it by its name."""
+    binding.add_symbol(name, address)
+    return numba.types.ExternalFunction(name, numba.types.void(*[numba.types.intp] * numbers))

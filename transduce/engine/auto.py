@@ -10,6 +10,7 @@ from transduce.decoding.batches import Engine, PlainEngine
 from transduce.decoding.choose import Best
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.search import Roles
+from transduce.engine.blas import address_of_sgemm
 from transduce.engine.ctranslate2_engine import CTranslate2Engine
 from transduce.engine.incremental import Incremental
 from transduce.engine.weights import cast_copy, decoder_weights
@@ -100,12 +101,12 @@ class CpuEngine(PlainEngine):
 
 
 def can_loop(model: Incremental) -> bool:
-    """Whether loops.py knows how its heads lie in memory."""
+    """Whether loops.py knows how its heads lie in memory, and there is a product for them."""
     w = model.weights
     width = w.projection.weight.size(1)
-    return w.dtype == torch.float32 and all(
-        heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads)
-    )
+    regular = all(heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads))
+    ends = not w.norm_before or w.final_norm is not None
+    return w.dtype == torch.float32 and regular and ends and address_of_sgemm() is not None
 
 
 class GpuEngine:

@@ -1,7 +1,6 @@
-"""A step of the decoder on a CPU: PyTorch's products, and compiled loops between them (loops.py).
+"""A step of the decoder on a CPU: layers in compiled loops (loop_layer.py), and PyTorch for what is around them.
 
-Batches are searched beside each other in threads, and only one thread at a time can be in Python. So there is to be
-little of it: every step writes to the same memory, which PyTorch and NumPy see alike.
+Every step writes to the same memory, which PyTorch and NumPy see alike.
 """
 
 from __future__ import annotations
@@ -13,57 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.engine import loops
+from transduce.engine import loop_layer, loops
 from transduce.engine.incremental import Incremental
-from transduce.engine.weights import DecoderWeights, Layer, Norm, position_table
+from transduce.engine.loop_layer import Array, FeedForwardArrays, NormArrays, Product, Rows, as_norm, as_product
+from transduce.engine.weights import DecoderWeights, position_table
 from transduce.models.seq2seq import Memory
 from transduce.nn.precision import Affine
-
-
-class Buffer(NamedTuple):
-    """Memory as PyTorch sees it, and as NumPy does."""
-
-    tensor: Tensor
-    array: np.ndarray
-
-    @staticmethod
-    def of(tensor: Tensor, *shape: int) -> Buffer:
-        """The rows of a matrix; in NumPy each of that shape."""
-        return Buffer(tensor, tensor.numpy().reshape(len(tensor), *shape or (-1,)))
-
-
-class Buffers(NamedTuple):
-    """Where the rows of a step are written."""
-
-    x: Buffer  # the residual stream
-    h: Buffer  # what a sublayer reads of it: its norm, or itself
-    qkv: Buffer  # in NumPy (rows, 3, H, K)
-    q: Buffer  # (rows, H, K)
-    read: Buffer  # (rows, H, K)
-    written: Buffer
-    inner: Buffer
-    logits: Buffer
-
-    @staticmethod
-    def make(rows: int, w: DecoderWeights) -> Buffers:
-        vocabulary, d_model = w.projection.weight.shape
-        heads = w.self_heads.number, w.self_heads.d_k
-        cross = w.cross_heads.number, w.cross_heads.d_k
-        x = Buffer.of(torch.empty(rows, d_model))
-        return Buffers(
-            x=x,
-            h=Buffer.of(torch.empty(rows, d_model)) if w.norm_before else x,
-            qkv=Buffer.of(torch.empty(rows, 3 * d_model), 3, *heads),
-            q=Buffer.of(torch.empty(rows, d_model), *cross),
-            read=Buffer.of(torch.empty(rows, d_model), *heads),
-            written=Buffer.of(torch.empty(rows, d_model)),
-            inner=Buffer.of(torch.empty(rows, len(w.layers[0].inner.weight))),
-            logits=Buffer.of(torch.empty(rows, vocabulary)),
-        )
-
-    def first(self, rows: int) -> Buffers:
-        """The same memory for fewer rows."""
-        return Buffers(*(Buffer(each.tensor[:rows], each.array[:rows]) for each in self))
 
 
 class LoopDecoder:
@@ -80,17 +34,15 @@ class LoopDecoder:
         ]
         heads = w.self_heads
         self.past = [np.empty((rows, steps * beams, 2, heads.number, heads.d_k), np.float32) for _ in w.layers]
-        self.norms = [
-            [_as_arrays(norm) for norm in (following(w, i) if w.norm_before else (a.self_norm, a.cross_norm, a.norm))]
-            for i, a in enumerate(w.layers)
-        ]
+        self.layers = [_as_arrays(w, i) for i in range(len(w.layers))]
         self.embedding = (
             w.embedding.tokens.weight.detach().numpy(),
             position_table(w.embedding).detach().numpy(),
             w.embedding.scale,
         )
         assert steps <= len(self.embedding[1])  # the loops do not look
-        self._buffers = self._all_buffers = Buffers.make(rows * beams, w)
+        self._rows = self._all_rows = Rows.make(rows * beams, w.projection.weight.size(1), len(w.layers[0].inner.weight), w.norm_before)
+        self._logits = torch.empty(rows * beams, len(w.projection.weight))
 
     def keep(self, rows: np.ndarray, used: int) -> None:
         """Only these sentences go on; `used` slots of the past are filled."""
@@ -101,65 +53,58 @@ class LoopDecoder:
         self.past, self.memory = ([array[: len(rows)] for array in cache] for cache in (self.past, self.memory))
         self.lengths = self.lengths[rows]
 
-    def step(self, tokens: np.ndarray, n: int, ancestors: np.ndarray, active: np.ndarray) -> np.ndarray:
+    def step(self, tokens: Array, n: int, ancestors: Array, active: Array) -> Array:
         """Logits (R * A, V) of what comes after these tokens (R * A)."""
         w = self.weights
-        if len(tokens) != len(self._buffers.x.tensor):
-            self._buffers = self._all_buffers.first(len(tokens))
-        at = self._buffers
-        loops.embed(tokens, n, *self.embedding, at.x.array)
+        if len(tokens) != len(self._rows.x):
+            self._rows = self._all_rows.first(len(tokens))
+        at = self._rows
+        x, h = torch.from_numpy(at.x), torch.from_numpy(at.h)
+        loops.embed(tokens, n, *self.embedding, at.x)
         if not isinstance(w.embedding.norm, nn.Identity):
-            at.x.tensor.copy_(w.embedding.norm(at.x.tensor))
+            x.copy_(w.embedding.norm(x))
         if w.norm_before:
-            at.h.tensor.copy_(w.layers[0].self_norm(at.x.tensor))
-        for i, layer in enumerate(w.layers):
-            self._layer(i, layer, n, ancestors, active)
-        h = at.h.tensor
+            h.copy_(w.layers[0].self_norm(x))
+        for i in range(len(w.layers)):
+            self._layer(i, (n, ancestors, active))
         if not w.norm_before and w.final_norm is not None:
             h = w.final_norm(h)
-        _product(h * w.projection_scale if w.projection_scale != 1 else h, self.projection, at.logits.tensor)
-        return at.logits.array
+        logits = self._logits[: len(tokens)]
+        _project(h * w.projection_scale if w.projection_scale != 1 else h, self.projection, logits)
+        return logits.numpy()
 
-    def _layer(self, i: int, layer: Layer, n: int, ancestors: np.ndarray, active: np.ndarray) -> None:
+    def _layer(self, i: int, now: tuple[int, Array, Array]) -> None:
         """The residual stream through a layer."""
-        w, at, norms = self.weights, self._buffers, self.norms[i]
-        _product(at.h.tensor, layer.self_qkv, at.qkv.tensor)
-        loops.look_back(at.qkv.array, self.past[i], ancestors, active, n, w.self_heads.scale, at.read.array)
-        self._write(at.read.tensor, layer.self_output, norms[0])
-
-        _product(at.h.tensor, layer.cross_query, at.q.tensor)
-        seen = at.read.array.reshape(at.q.array.shape)
-        loops.look_at_memory(at.q.array, self.memory[i], self.lengths, active, w.cross_heads.scale, seen)
-        self._write(at.read.tensor, layer.cross_output, norms[1])
-
-        _product(at.h.tensor, layer.inner, at.inner.tensor)
-        inner = at.inner.tensor.relu_() if w.activation is F.relu else w.activation(at.inner.tensor)
-        self._write(inner, layer.outer, norms[2])
-
-    def _write(self, read: Tensor, output: Affine, norm: tuple[np.ndarray, np.ndarray, float] | None) -> None:
-        """What a sublayer writes goes into the residual stream, and a norm makes what the next one reads."""
-        at = self._buffers
-        _product(read, output, at.written.tensor)
-        if norm is not None:
-            loops.add_norm(at.x.array, at.written.array, *norm, at.h.array)
-        else:
-            at.h.tensor.copy_(at.x.tensor.add_(at.written.tensor))
+        w, at, layer = self.weights, self._rows, self.layers[i]
+        caches, scales = (self.past[i], self.memory[i], self.lengths), (w.self_heads.scale, w.cross_heads.scale)
+        loop_layer.look(at, layer.looking, caches, now, scales)
+        layer.feed_forward(at)
 
 
-def _product(x: Tensor, affine: Affine, out: Tensor) -> None:
+class Decoding(NamedTuple):
+    """The numbers of a layer as the loops want them."""
+
+    looking: tuple[Product, Product, NormArrays, Product, Product, NormArrays]
+    feed_forward: FeedForwardArrays
+
+
+def _as_arrays(w: DecoderWeights, i: int) -> Decoding:
+    """A norm is the one behind a sublayer: its own, or where norms stand before, that of the next."""
+    a = w.layers[i]
+    last = w.layers[i + 1].self_norm if i + 1 < len(w.layers) else w.final_norm
+    norms = (a.cross_norm, a.norm, last) if w.norm_before else (a.self_norm, a.cross_norm, a.norm)
+    first, second, third = map(as_norm, norms)
+    self_qkv, self_output, query, output = map(
+        as_product, (a.self_qkv, a.self_output, a.cross_query, a.cross_output)
+    )
+    feed_forward = FeedForwardArrays(as_product(a.inner), as_product(a.outer), third, w.activation)
+    return Decoding((self_qkv, self_output, first, query, output, second), feed_forward)
+
+
+def _project(x: Tensor, affine: Affine, out: Tensor) -> None:
     """out = x Wᵀ + b; in its place, because new memory takes time."""
     weight, bias = affine
     if bias is None:
         torch.mm(x, weight.T, out=out)
     else:
         torch.addmm(bias, x, weight.T, out=out)
-
-
-def _as_arrays(norm: Norm | None) -> tuple[np.ndarray, np.ndarray, float] | None:
-    return None if norm is None else (norm.weight.numpy(), norm.bias.numpy(), norm.eps)
-
-
-def following(w: DecoderWeights, i: int) -> tuple[Norm, Norm, Norm | None]:
-    """The norms behind the three sublayers of a layer, where each stands before the next."""
-    last = w.layers[i + 1].self_norm if i + 1 < len(w.layers) else w.final_norm
-    return w.layers[i].cross_norm, w.layers[i].norm, last

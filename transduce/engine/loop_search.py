@@ -17,6 +17,7 @@ from transduce.decoding.search import LEAVING, Roles, moved_up
 from transduce.engine import loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_decoder import LoopDecoder
+from transduce.engine.loop_encoder import LoopEncoder
 from transduce.engine.walk_back import Found, hypotheses_of
 from transduce.text.special import BEGIN, END
 
@@ -59,11 +60,11 @@ class LoopSearch:
     """One batch."""
 
     @torch.inference_mode()
-    def __init__(self, model: Incremental, requests: list[Request], roles: Roles) -> None:
+    def __init__(self, encoder: LoopEncoder, requests: list[Request], roles: Roles) -> None:
         self.roles = roles
         self.table = Table.begin(requests, roles)
-        memory = model.encode(lay_out([[[*request.source, END]] for request in requests]))
-        self.decoder = LoopDecoder(model, memory, self.table.history.shape[1], roles.size)
+        memory = encoder.encode(lay_out([[[*request.source, END]] for request in requests]))
+        self.decoder = LoopDecoder(encoder.model, memory, self.table.history.shape[1], roles.size)
         self.sentences = np.arange(len(requests))
         self.results: list[list[Hypothesis]] = [[] for _ in requests]
 
@@ -107,7 +108,9 @@ class LoopSearch:
 class LoopEngine(PlainEngine):
     """Batches of like length, each by a search of this kind."""
 
-    model: Incremental
+    def __init__(self, model: Incremental, device: str) -> None:
+        super().__init__(model, device)
+        self.encoder = LoopEncoder(model)
 
     def _search(self, requests: list[Request], roles: Roles) -> list[list[Hypothesis]]:
-        return LoopSearch(self.model, requests, roles).run()
+        return LoopSearch(self.encoder, requests, roles).run()

@@ -14,7 +14,7 @@ import numpy as np
 from transduce.compiled import kernel
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
-CHUNK = 64  # logits whose best is looked at before they are
+COLUMNS = 128  # whose highest logit is looked at before the others are
 # of a polynomial that is 2^r between 0 and 1, to 2e-7; the first belongs to r^5
 P5, P4, P3, P2, P1, P0 = (
     np.polynomial.Chebyshev.interpolate(np.exp2, 5, [0, 1])
@@ -46,49 +46,68 @@ def look_back(qkv, past, ancestors, active, n, scale, read):
     for r in range(len(active)):
         if not active[r]:
             continue
+        first = r * following
         for b in range(following):
             for t in range(n):
                 slots[b, t] = t * beams + ancestors[r, b, t]
-            slots[b, n] = n * beams + b
-            for h in range(heads):
-                for part in range(2):
-                    new, place = qkv[r * following + b, part + 1, h], past[r, slots[b, n], part, h]
+            new = n * beams + b
+            slots[b, n] = new
+            for part in range(2):
+                for h in range(heads):
                     for k in range(d_k):
-                        place[k] = new[k]
-        first = r * following
-        attend(qkv[first : first + following, 0], past[r], slots, scale, weights, bits, read[first : first + following])
+                        past[r, new, part, h, k] = qkv[first + b, part + 1, h, k]
+        mine, out = qkv[first : first + following], read[first : first + following]
+        attend(mine, past[r], 0, slots[:, : n + 1], scale, (weights, bits), out)
 
 
 @kernel
 def look_at_memory(q, memory, lengths, active, scale, read):
-    """Every hypothesis looks at its source: q and read (R * A, H, K), memory (R, S, 2, H, K), lengths (R,)."""
-    following, most, heads = len(q) // len(active), memory.shape[1], q.shape[1]
+    """Every hypothesis looks at its source: q (R * A, 1, H, K), memory (R, S, 2, H, K), lengths (R,), read
+    (R * A, H, K)."""
+    following, most, heads = len(q) // len(active), memory.shape[1], q.shape[2]
     slots = np.empty((following, most), np.int64)
     slots[:] = np.arange(most)
     weights, bits = np.empty(heads * slots.size, np.float32), np.empty(heads * slots.size, np.int32)
     for r in range(len(active)):
         if active[r]:
-            first, seen = r * following, slots[:, : lengths[r]]
-            attend(q[first : first + following], memory[r], seen, scale, weights, bits, read[first : first + following])
+            mine, out = q[r * following : (r + 1) * following], read[r * following : (r + 1) * following]
+            attend(mine, memory[r], 0, slots[:, : lengths[r]], scale, (weights, bits), out)
 
 
 @kernel
-def attend(queries, cache, slots, scale, weights, bits, read):
+def look_around(qkv, lengths, scale, read):
+    """The tokens of each source look at one another: qkv (R * S, 3, H, K), lengths (R,), read (R * S, H, K)."""
+    most, heads = len(qkv) // len(lengths), qkv.shape[2]
+    slots = np.empty((most, most), np.int64)
+    slots[:] = np.arange(most)
+    weights, bits = np.empty(heads * slots.size, np.float32), np.empty(heads * slots.size, np.int32)
+    for r in range(len(lengths)):
+        first, count = r * most, lengths[r]
+        mine, out = qkv[first : first + count], read[first : first + count]
+        attend(mine, mine, 1, slots[:, :count], scale, (weights, bits), out)
+
+
+@kernel
+def attend(queries, cache, keys, slots, scale, room, read):
     """read = softmax(queries · keys * scale) · values: hypotheses of one sentence, each over its slots of the cache.
 
-    queries (A, H, K), slots (A, count). The exponentials of all of them are taken in one go.
+    queries (A, 1 or 3, H, K), of which the first; cache (slots, 2 or 3, H, K), of which `keys` and the next; slots
+    (A, count); read (A, H, K). Inner loops are fast where numbers lie side by side, which all of these do, and where no
+    array is made within them. The exponentials of all hypotheses are taken in one go.
     """
-    hypotheses, heads, d_k = queries.shape
-    count, place = slots.shape[1], 0
+    (hypotheses, heads, d_k), count, place, (weights, bits) = read.shape, slots.shape[1], 0, room
     for b in range(hypotheses):
-        for h in range(heads):
-            query, highest = queries[b, h], np.float32(-np.inf)
-            for i in range(count):
-                key, score = cache[slots[b, i], 0, h], np.float32(0)
+        for i in range(count):
+            slot = slots[b, i]
+            for h in range(heads):
+                score = np.float32(0)
                 for k in range(d_k):
-                    score += query[k] * key[k]
-                weights[place + i] = score * np.float32(scale)
-                highest = max(highest, weights[place + i])
+                    score += queries[b, 0, h, k] * cache[slot, keys, h, k]
+                weights[place + h * count + i] = score * np.float32(scale)
+        for _ in range(heads):
+            highest = np.float32(-np.inf)
+            for i in range(place, place + count):
+                highest = max(highest, weights[i])
             for i in range(place, place + count):
                 weights[i] -= highest
             place += count
@@ -96,43 +115,57 @@ def attend(queries, cache, slots, scale, weights, bits, read):
     place = 0
     for b in range(hypotheses):
         for h in range(heads):
-            out, total = read[b, h], np.float32(0)
+            total = np.float32(0)
             for i in range(place, place + count):
                 total += weights[i]
             for k in range(d_k):
-                out[k] = 0
+                read[b, h, k] = 0
             for i in range(count):
-                value, weight = cache[slots[b, i], 1, h], weights[place + i] / total
+                slot, weight = slots[b, i], weights[place + i] / total
                 for k in range(d_k):
-                    out[k] += weight * value[k]
+                    read[b, h, k] += weight * cache[slot, keys + 1, h, k]
             place += count
 
 
 @kernel
 def exponentials(x, count, bits):
-    """x = exp(x) in place, for x <= 0, and their sum. To call `exp` for each would keep the processor from taking
-    several at once.
-
-    exp(x) = 2^(n + r), n whole, 0 <= r < 1: 2^r by a polynomial, 2^n by writing n where a float has its exponent.
-    """
+    """x = exp(x) in place, for x <= 0."""
     powers = bits.view(np.float32)
     for i in range(count):
-        z = max(x[i], np.float32(-87)) * np.float32(1.44269504)
-        n = np.floor(z)
-        r = z - n
-        x[i] = ((((P5 * r + P4) * r + P3) * r + P2) * r + P1) * r + P0
-        bits[i] = np.int32((n + np.float32(127)) * np.float32(8388608))
-    total = 0.0
+        x[i], bits[i] = exponential(x[i])
     for i in range(count):
         x[i] *= powers[i]
-        total += x[i]
+
+
+@kernel
+def sum_of_exponentials(x, highest, fractions, bits):
+    """Σ exp(x - highest)."""
+    powers, total = bits.view(np.float32), np.float32(0)
+    for i in range(len(x)):
+        fractions[i], bits[i] = exponential(x[i] - highest)
+    for i in range(len(x)):
+        total += fractions[i] * powers[i]
     return total
 
 
 @kernel
-def add_norm(x, written, gamma, beta, eps, out):
+def exponential(x):
+    """exp(x) for x <= 0 in two factors, the second as the bits of a float. To call `exp` would keep the processor from
+    taking several at once.
+
+    exp(x) = 2^(r + n), n whole, 0 <= r < 1: 2^r by a polynomial, 2^n by writing n where a float has its exponent.
+    """
+    z = max(x, np.float32(-87)) * np.float32(1.44269504)
+    n = np.floor(z)
+    r = z - n
+    fraction = ((((P5 * r + P4) * r + P3) * r + P2) * r + P1) * r + P0
+    return fraction, np.int32((n + np.float32(127)) * np.float32(8388608))
+
+
+@kernel
+def add_norm(x, written, norm, out):
     """x += written, and out = (x - μ) / √(σ² + ε) · γ + β; out may be x."""
-    width = np.float32(x.shape[1])
+    width, (gamma, beta, eps) = np.float32(x.shape[1]), norm
     for row in range(len(x)):
         stream, new, normed, total = x[row], written[row], out[row], np.float32(0)
         for i in range(len(stream)):
@@ -150,12 +183,12 @@ def add_norm(x, written, gamma, beta, eps, out):
 def best_continuations(logits, scores, active, totals, parents, tokens):
     """Of all continuations of a sentence's hypotheses the best, as many as `totals` (R, count) has room for.
 
-    logits (R * A, V), scores (R, B). Log-probabilities are not stored: one pass finds the best of every chunk, one the
-    sum for the softmax, and then only those chunks are read that can have something better than what is found already.
+    logits (R * A, V), scores (R, B). Log-probabilities are not stored: one pass finds the best of every column (logits
+    of one hypothesis, written in lines of COLUMNS), one the sum for the softmax, and then only those columns are read
+    that can have something better than what is found already.
     """
     size, following = logits.shape[1], len(logits) // len(active)
-    chunks = (size + CHUNK - 1) // CHUNK
-    highest, shifted, bits = np.empty(chunks, np.float32), np.empty(size, np.float32), np.empty(size, np.int32)
+    highest, fractions, bits = np.empty(COLUMNS, np.float32), np.empty(size, np.float32), np.empty(size, np.int32)
     totals[:] = -np.inf
     parents[:] = 0
     tokens[:] = PAD
@@ -164,20 +197,27 @@ def best_continuations(logits, scores, active, totals, parents, tokens):
             if scores[r, b] == -np.inf:
                 continue
             x, best = logits[r * following + b], np.float32(-np.inf)
-            for c in range(chunks):
-                high = np.float32(-np.inf)
-                for v in range(c * CHUNK, min((c + 1) * CHUNK, size)):
-                    high = max(high, x[v])
-                highest[c] = high
-                best = max(best, high)
-            for v in range(size):
-                shifted[v] = x[v] - best
-            offset = scores[r, b] - best - np.log(exponentials(shifted, size, bits))
-            for c in range(chunks):
+            highest_of_columns(x, highest)
+            for c in range(COLUMNS):
+                best = max(best, highest[c])
+            offset = scores[r, b] - best - np.log(sum_of_exponentials(x, best, fractions, bits))
+            for c in range(COLUMNS):
                 if highest[c] + offset > totals[r, -1]:
-                    for v in range(c * CHUNK, min((c + 1) * CHUNK, size)):
+                    for v in range(c, size, COLUMNS):
                         if x[v] + offset > totals[r, -1] and v != PAD and v != BEGIN and v != UNKNOWN:
                             insert(x[v] + offset, b, v, totals[r], parents[r], tokens[r])
+
+
+@kernel
+def highest_of_columns(x, highest):
+    """Of every COLUMNS-th number from each of the first on. The highest of neighbours would be found one by one."""
+    highest[:] = -np.inf
+    whole = len(x) // COLUMNS * COLUMNS
+    for line in range(0, whole, COLUMNS):
+        for c in range(COLUMNS):
+            highest[c] = max(highest[c], x[line + c])
+    for c in range(len(x) - whole):
+        highest[c] = max(highest[c], x[whole + c])
 
 
 @kernel

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from transduce.fast.modules import is_known
 from transduce.models.seq2seq import Seq2Seq
-from transduce.models.transformer import Embedding, Transformer
+from transduce.models.transformer import Embedding, Transformer, WithEncoder
 from transduce.nn.attention import MultiHeadAttention
 from transduce.nn.dropout import Dropout
-from transduce.nn.layers import DecoderLayer
+from transduce.nn.layers import DecoderLayer, EncoderLayer
 from transduce.nn.precision import Affine, LayerNorm, Linear
 from transduce.nn.scores import Dot, ScaledDot
 
@@ -74,7 +74,32 @@ class DecoderWeights(NamedTuple):
     dtype: torch.dtype
 
 
-LAYER = {f"{part}{kind}" for part in ("self_", "cross_") for kind in ("attention", "residual")}
+class EncoderWeights(NamedTuple):
+    """All that the encoder reads behind its embedding."""
+
+    layers: list[EncoderLayerWeights]
+    heads: Heads
+    norm_before: bool
+    activation: Callable[[Tensor], Tensor]
+    final_norm: Norm | None
+
+
+class EncoderLayerWeights(NamedTuple):
+    """The numbers of an encoder layer."""
+
+    self_qkv: Affine
+    self_output: Affine
+    self_norm: Norm
+    inner: Affine
+    outer: Affine
+    norm: Norm
+
+
+BOTH = {"self_attention", "self_residual", "feed_forward", "feed_forward_residual"}
+PARTS: dict[type[nn.Module], set[str]] = {
+    EncoderLayer: BOTH,
+    DecoderLayer: BOTH | {"cross_attention", "cross_residual"},
+}
 WITHOUT_WEIGHTS = (ScaledDot, Dot, Dropout, nn.Identity, nn.ModuleList)
 
 
@@ -100,6 +125,21 @@ def decoder_weights(model: Seq2Seq, dtype: torch.dtype) -> DecoderWeights | None
     )
 
 
+def encoder_weights(model: WithEncoder) -> EncoderWeights | None:
+    """The same of an encoder, in its own dtype."""
+    if not all(map(_is_known, (*model.encoder.modules(), model.encoder_norm))):
+        return None
+    layers = [cast(EncoderLayer, layer) for layer in model.encoder]
+    first, dtype = layers[0], layers[0].feed_forward.inner.weight.dtype
+    return EncoderWeights(
+        layers=[_encoder_layer(layer, dtype) for layer in layers],
+        heads=_heads(first.self_attention),
+        norm_before=first.self_residual.norm_before,
+        activation=first.feed_forward.activation,
+        final_norm=_norm(model.encoder_norm, dtype) if isinstance(model.encoder_norm, LayerNorm) else None,
+    )
+
+
 def position_table(embedding: Embedding) -> Tensor:
     """What is added at each position, computed or learned (positions, D)."""
     table = embedding.positions.table
@@ -107,8 +147,8 @@ def position_table(embedding: Embedding) -> Tensor:
 
 
 def _is_known(module: nn.Module) -> bool:
-    if type(module) is DecoderLayer:
-        return set(module._modules) == LAYER | {"feed_forward", "feed_forward_residual"}
+    if type(module) in PARTS:
+        return set(module._modules) == PARTS[type(module)]
     return type(module) in WITHOUT_WEIGHTS or is_known(module)
 
 
@@ -127,6 +167,18 @@ def _layer(layer: DecoderLayer, dtype: torch.dtype) -> Layer:
         cross_keys_values=_together(dtype, cross.key, cross.value),
         cross_output=_together(dtype, cross.output),
         cross_norm=_norm(layer.cross_residual.norm, dtype),
+        inner=_together(dtype, ff.inner),
+        outer=_together(dtype, ff.outer),
+        norm=_norm(layer.feed_forward_residual.norm, dtype),
+    )
+
+
+def _encoder_layer(layer: EncoderLayer, dtype: torch.dtype) -> EncoderLayerWeights:
+    itself, ff = layer.self_attention, layer.feed_forward
+    return EncoderLayerWeights(
+        self_qkv=_together(dtype, itself.query, itself.key, itself.value),
+        self_output=_together(dtype, itself.output),
+        self_norm=_norm(layer.self_residual.norm, dtype),
         inner=_together(dtype, ff.inner),
         outer=_together(dtype, ff.outer),
         norm=_norm(layer.feed_forward_residual.norm, dtype),
