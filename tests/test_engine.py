@@ -19,6 +19,7 @@ import torch
 from conftest import bundled_pairs, small_model
 
 import transduce
+from transduce.data.layout import lay_out
 from transduce.decoding.batches import PlainEngine, shared_out, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
@@ -26,7 +27,7 @@ from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
 from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
-from transduce.engine import auto, ctranslate2_engine, loops
+from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loop_layer, loops
 from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_encoder import LoopEncoder
@@ -35,6 +36,7 @@ from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import why_not
 from transduce.models.transformer import Transformer
+from transduce.nn.precision import Affine
 from transduce.settings.sections import SearchSettings
 from transduce.text.glossary import Glossary
 from transduce.text.special import END
@@ -103,10 +105,38 @@ def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> Non
     with torch.no_grad():
         model.projection.bias[END] += 6.0
     assert can_loop(fast(model))
-    found = LoopSearch(LoopEncoder(fast(model)), requests(), SEARCHES[name]).run()
+    encoder = LoopEncoder(fast(model))
+    assert encoder.weights is not None
+    found = LoopSearch(encoder, requests(), SEARCHES[name]).run()
     expected = PlainEngine(model, "cpu").find(requests(), SEARCHES[name], lambda _: None)
     assert any(h.complete for hypotheses in expected for h in hypotheses)
     check_equal(found, expected)
+
+
+def test_a_product_of_compiled_code_is_that_of_pytorch() -> None:
+    rows = loop_arrays.Rows.make(7, 5, 11, norm_before=False)
+    affine = Affine(torch.randn(11, 5), torch.randn(11))
+    rows.h[:] = torch.randn(7, 5).numpy()
+    loop_layer.product(rows.h, loop_arrays.as_product(affine), rows.inner, rows.say)
+    expected = torch.nn.functional.linear(torch.from_numpy(rows.h), *affine)
+    torch.testing.assert_close(torch.from_numpy(rows.inner), expected)
+
+
+def test_without_a_product_for_them_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast(small_model(1, heads=3, d_k=8, d_v=8))
+    assert can_loop(model)
+    monkeypatch.setattr(auto, "address_of_sgemm", lambda: None)
+    assert not can_loop(model)
+
+
+def test_loops_encode_some_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast(small_model(1, heads=3, d_k=8, d_v=8))
+    source = lay_out([[[*request.source, END]] for request in requests()])
+    monkeypatch.setattr(loop_encoder, "SLOTS", 20)
+    with torch.inference_mode():
+        found, expected = LoopEncoder(model).encode(source), model.encode(source)
+    seen = expected.segments != 0
+    torch.testing.assert_close(found.states[seen], expected.states[seen], atol=1e-5, rtol=1e-5)
 
 
 def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ ONE_DOOR = {
     "ftfy": ["data/doctor.py"],
     "sentencex": ["text/sentences.py"],
     "ctranslate2": ["formats/ctranslate2_out.py"],
+    "llvmlite": ["compiled.py"],
     "huggingface_hub": ["formats/hub.py"],
     "tokenizers": ["text/byte_level.py"],
     "sacremoses": ["text/moses.py"],

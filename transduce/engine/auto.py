@@ -104,7 +104,9 @@ def can_loop(model: Incremental) -> bool:
     """Whether loops.py knows how its heads lie in memory, and there is a product for them."""
     w = model.weights
     width = w.projection.weight.size(1)
-    regular = all(heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads))
+    regular = all(
+        heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads)
+    )
     ends = not w.norm_before or w.final_norm is not None
     return w.dtype == torch.float32 and regular and ends and address_of_sgemm() is not None
 

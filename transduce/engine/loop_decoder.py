@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from transduce.engine import loop_layer, loops
 from transduce.engine.incremental import Incremental
-from transduce.engine.loop_layer import Array, FeedForwardArrays, NormArrays, Product, Rows, as_norm, as_product
+from transduce.engine.loop_arrays import Array, FeedForwardArrays, NormArrays, Product, Rows, as_norm, as_product
 from transduce.engine.weights import DecoderWeights, position_table
 from transduce.models.seq2seq import Memory
 from transduce.nn.precision import Affine
@@ -41,7 +41,9 @@ class LoopDecoder:
             w.embedding.scale,
         )
         assert steps <= len(self.embedding[1])  # the loops do not look
-        self._rows = self._all_rows = Rows.make(rows * beams, w.projection.weight.size(1), len(w.layers[0].inner.weight), w.norm_before)
+        self._rows = self._all_rows = Rows.make(
+            rows * beams, w.projection.weight.size(1), len(w.layers[0].inner.weight), w.norm_before
+        )
         self._logits = torch.empty(rows * beams, len(w.projection.weight))
 
     def keep(self, rows: np.ndarray, used: int) -> None:
@@ -94,9 +96,7 @@ def _as_arrays(w: DecoderWeights, i: int) -> Decoding:
     last = w.layers[i + 1].self_norm if i + 1 < len(w.layers) else w.final_norm
     norms = (a.cross_norm, a.norm, last) if w.norm_before else (a.self_norm, a.cross_norm, a.norm)
     first, second, third = map(as_norm, norms)
-    self_qkv, self_output, query, output = map(
-        as_product, (a.self_qkv, a.self_output, a.cross_query, a.cross_output)
-    )
+    self_qkv, self_output, query, output = map(as_product, (a.self_qkv, a.self_output, a.cross_query, a.cross_output))
     feed_forward = FeedForwardArrays(as_product(a.inner), as_product(a.outer), third, w.activation)
     return Decoding((self_qkv, self_output, first, query, output, second), feed_forward)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from transduce.engine import loop_layer
+from transduce.engine import loop_arrays, loop_layer
 from transduce.engine.incremental import Incremental
-from transduce.engine.loop_layer import FeedForwardArrays, NormArrays, Product, as_norm, as_product
+from transduce.engine.loop_arrays import FeedForwardArrays, NormArrays, Product, as_norm, as_product
 from transduce.engine.weights import EncoderWeights, encoder_weights
 from transduce.models.seq2seq import Memory
 from transduce.nn.rows import Rows
 
+SLOTS = 512  # of sentences that go through together: what they write stays in the processor's cache
 Encoding = tuple[tuple[Product, Product, NormArrays], FeedForwardArrays]  # a layer
 
 
@@ -28,20 +31,29 @@ class LoopEncoder:
         if w is None:
             return self.model.encode(source)
         source = self.model.seen(source)
-        x = self.model.source(source.tokens, source.positions)
-        rows, width, d_model = x.shape
-        at = loop_layer.Rows.make(rows * width, d_model, len(w.layers[0].inner.weight), w.norm_before)
-        at.x[:] = x.view(-1, d_model).numpy()
-        if w.norm_before:
-            torch.from_numpy(at.h).copy_(w.layers[0].self_norm(torch.from_numpy(at.x)))
+        states = self.model.source(source.tokens, source.positions)
+        sentences, width, d_model = states.shape
         lengths = (source.segments != 0).sum(1).numpy()
-        for looking, feed_forward in self.layers:
-            loop_layer.look_into(at, looking, lengths, w.heads.scale, w.heads.number)
-            feed_forward(at)
-        states = torch.from_numpy(at.h).view(rows, width, d_model)
+        some = max(1, SLOTS // width)
+        room = loop_arrays.Rows.make(some * width, d_model, len(w.layers[0].inner.weight), w.norm_before)
+        for first in range(0, sentences, some):
+            x = states[first : first + some].view(-1, d_model)
+            self._through(x, lengths[first : first + some], room.first(len(x)))
         if not w.norm_before and w.final_norm is not None:
             states = w.final_norm(states)
         return Memory(states, source.segments)
+
+    def _through(self, x: Tensor, lengths: np.ndarray, at: loop_arrays.Rows) -> None:
+        """The residual stream of some sentences through all layers, in place."""
+        w = self.weights
+        assert w is not None
+        at.x[:] = x.numpy()
+        if w.norm_before:
+            at.h[:] = w.layers[0].self_norm(x).numpy()
+        for looking, feed_forward in self.layers:
+            loop_layer.look_into(at, looking, lengths, w.heads.scale, w.heads.number)
+            feed_forward(at)
+        x.copy_(torch.from_numpy(at.h))
 
 
 def _fitting(model: Incremental) -> EncoderWeights | None:
