@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Notes, bundled_pairs, quick_settings
@@ -24,6 +25,7 @@ from transduce.settings.task import TASKS
 from transduce.training import checkpoint, divergence, ending, schedule
 from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
+from transduce.training.schedule import Decay
 from transduce.training.setup import fit
 from transduce.training.state import RunState
 from transduce.training.trial import usual_batch
@@ -238,6 +240,38 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     assert by_clock.correct(RunState(step=600), 100.0, pace) is None
     pace.pause()
     assert pace.an_update == 0.5
+
+
+def test_the_end_of_a_decay_is_corrected_half_way() -> None:
+    by_clock = ending.Ending(0.25, steps=None, seconds=400, validate_every=10)
+    state = RunState(decay_begin=500, decay_end=600)
+    asked = []
+    for state.step in range(500, 600):
+        if by_clock.is_to_be_corrected(state):
+            asked.append(state.step)
+            state.decay_seen = state.step
+    assert asked == [550, 575, 588]
+    by_steps = ending.Ending(0.25, steps=600, seconds=None, validate_every=10)
+    assert not by_steps.is_to_be_corrected(RunState(step=550, decay_begin=500, decay_end=600))
+    assert not by_clock.is_to_be_corrected(RunState(step=550))
+
+
+def test_a_machine_that_becomes_faster_does_not_end_a_run_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the decay begins, updates seem to take four times as long as they do; no validation falls into it."""
+    decide = ending.Ending.decide
+
+    def misled(self: ending.Ending, *known: Any) -> Decay | None:
+        decay = decide(self, *known)
+        return decay and decay._replace(end=decay.begin + (decay.end - decay.begin) // 4)
+
+    monkeypatch.setattr(ending.Ending, "decide", misled)
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    outcome = fit(tmp_path, text, valid, clocked(0.12, validate_every=10_000))
+    state = json.loads((RunFolder(tmp_path).checkpoint(outcome.step) / "state.json").read_text())
+    assert state["decay_seen"] > state["decay_begin"]
+    assert state["seconds"] > 0.8 * 7.2
 
 
 def clocked(minutes: float, **training: object) -> Settings:

@@ -2,9 +2,9 @@
 validated and averaged, when its steps or its minutes are over.
 
 A clock never shows the same twice. So what it decides is written into the run state with a checkpoint, and followed
-after a stop: where the decay begins, and with each validation in it, how many updates are left. The checkpoint before
-the decay, the last one at the full rate, is kept: whoever gives the run more time later goes on from there, and the
-rate does not jump.
+after a stop: where the decay begins, and with each validation in it and half-way to its end, how many updates are left.
+The checkpoint before the decay, the last one at the full rate, is kept: whoever gives the run more time later goes on
+from there, and the rate does not jump.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed
 CLOSING = 7  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
+SHORT = 0.1  # of a decay, in which its end is not corrected any more
 FINISHING = 5.0, 0.05  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
 
 
@@ -76,6 +77,15 @@ class Ending:
             return None
         end = self._end(state, seconds, pace)
         return None if end is None else Decay(step, end)
+
+    def is_to_be_corrected(self, state: RunState) -> bool:
+        """Half-way from the last time on, as long as that is worth a checkpoint: where validations are far between, a
+        machine that becomes faster or slower would end the run far too early or late."""
+        if self.seconds is None or state.decay is None:
+            return False
+        begin, end = state.decay
+        left, since = end - state.step, state.step - max(begin, state.decay_seen)
+        return since >= left > (end - begin) * SHORT
 
     def correct(self, state: RunState, seconds: float, pace: Pace) -> int | None:
         """The last step, by the clock as it is now; as it was, where steps decide or the pace is not known."""

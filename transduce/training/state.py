@@ -35,6 +35,7 @@ class RunState:
     batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
     decay_begin: int | None = None  # of optimizer.schedule=wsd, as soon as it is decided (ending.py)
     decay_end: int | None = None
+    decay_seen: int = 0  # the step at which a clock last said where that is
     decay_for: str = ""  # the limits that it was decided for
     calm: float = 1.0  # times the learning rate: less than 1 after the run has diverged (divergence.py)
     lowest_loss: float | None = None  # of the lines of metrics.jsonl

@@ -95,6 +95,9 @@ class Trainer:
                 if reason := self._limit_reached(epoch):
                     return reason
                 self._begin_decay()
+                if self.ending is not None and self.ending.is_to_be_corrected(self.state):
+                    self._correct_decay()
+                    self._save()
                 update = self.updater.update(batches, self.state)
                 self.state.epoch, self.state.batch = epoch, used
                 share = self.clock.share_done(self.state.step, epoch + used / batches_an_epoch)
@@ -139,6 +142,13 @@ class Trainer:
         self.report.say(f"step {state.step:,}: from here the learning rate falls{left}")
         self._save()
 
+    def _correct_decay(self) -> None:
+        """A slower machine does not make the run late, nor a faster one early. Before a checkpoint, which keeps it."""
+        if self.ending is not None:
+            end = self.ending.correct(self.state, self.clock.common_seconds, self.pace)
+            self.state.decay_end, self.state.decay_seen = self.processes.gather(end)[0], self.state.step
+        self.pace.pause()
+
     def _calm_down(self) -> None:
         """Go back to the last checkpoint, or to the beginning, and on with a lower rate."""
         at, best, calm = self.state.step, self.state.best, calmer(self.state, self.keeper.saved_step)
@@ -177,10 +187,7 @@ class Trainer:
             self.report.say(f"step {state.step:,}: validation {self.validator.describe(result, is_best)}")
             self.journal.validated("valid", result, state, self.clock.seconds)
         state.validation_seconds = self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000
-        if self.ending is not None:  # kept with the checkpoint below: a slower machine does not make the run late
-            end = self.ending.correct(state, self.clock.common_seconds, self.pace)
-            state.decay_end = self.processes.gather(end)[0]
-        self.pace.pause()
+        self._correct_decay()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.journal.note(self._timed_state())
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
