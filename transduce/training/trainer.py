@@ -73,7 +73,8 @@ class Trainer:
                 while (reason := self._train(signals)) == DIVERGED:
                     self._calm_down()
                 if reason is None:
-                    return pause(self._timed_state())
+                    self.state.seconds = self.clock.seconds
+                    return pause(self.state)
                 if self._validation_is_due(at_the_end=True):
                     self._validate_and_save()
                 self._answer_requests(signals)  # ends here if it is to stop; if only the time is over, little is left
@@ -189,18 +190,15 @@ class Trainer:
         state.validation_seconds = self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000
         self._correct_decay()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
-        self.journal.note(self._timed_state())
+        self.state.seconds = self.clock.seconds
+        self.journal.note(self.state)
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
 
     def _save(self) -> None:
         self.journal.read_verdicts(self.state, self.clock.seconds)
-        self.journal.note(self._timed_state())
-        self.keeper.save(self.state)
-
-    def _timed_state(self) -> RunState:
-        """The run state, with the time spent so far."""
         self.state.seconds = self.clock.seconds
-        return self.state
+        self.journal.note(self.state)
+        self.keeper.save(self.state)
 
     def _answer_requests(self, signals: Signals) -> bool:
         """Save if somebody asks for it, and tell whether this session's time is over; a signal to stop ends the run
