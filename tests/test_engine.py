@@ -27,7 +27,7 @@ from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
 from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
-from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loop_layer, loops
+from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loops
 from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_encoder import LoopEncoder
@@ -117,7 +117,7 @@ def test_a_product_of_compiled_code_is_that_of_pytorch() -> None:
     rows = loop_arrays.Rows.make(7, 5, 11, norm_before=False)
     affine = Affine(torch.randn(11, 5), torch.randn(11))
     rows.h[:] = torch.randn(7, 5).numpy()
-    loop_layer.product(rows.h, loop_arrays.as_product(affine), rows.inner, rows.say)
+    loops.product(rows.h, loop_arrays.as_product(affine), rows.inner, rows.say)
     expected = torch.nn.functional.linear(torch.from_numpy(rows.h), *affine)
     torch.testing.assert_close(torch.from_numpy(rows.inner), expected)
 

@@ -1,4 +1,4 @@
-"""What layers in compiled loops (loop_layer.py) read and write."""
+"""What layers in compiled loops (loops.py) read and write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.engine import loop_layer
+from transduce.engine import loops
 from transduce.engine.weights import Norm
 from transduce.nn.precision import Affine
 
@@ -54,10 +54,10 @@ class FeedForwardArrays(NamedTuple):
 
     def __call__(self, at: Rows) -> None:
         is_relu = self.activation is F.relu
-        loop_layer.widen(at, self.inner, is_relu)
+        loops.widen(at, self.inner, is_relu)
         if not is_relu:
             at.inner[:] = self.activation(torch.from_numpy(at.inner)).numpy()
-        loop_layer.narrow(at, self.outer, self.norm)
+        loops.narrow(at, self.outer, self.norm)
 
 
 def as_product(affine: Affine) -> Product:

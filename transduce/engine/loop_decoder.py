@@ -1,4 +1,4 @@
-"""A step of the decoder on a CPU: layers in compiled loops (loop_layer.py), and PyTorch for what is around them.
+"""A step of the decoder on a CPU: layers in compiled loops (loops.py), and PyTorch for what is around them.
 
 Every step writes to the same memory, which PyTorch and NumPy see alike.
 """
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.engine import loop_layer, loops
+from transduce.engine import loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_arrays import Array, FeedForwardArrays, NormArrays, Product, Rows, as_norm, as_product
 from transduce.engine.weights import DecoderWeights, position_table
@@ -79,7 +79,7 @@ class LoopDecoder:
         """The residual stream through a layer."""
         w, at, layer = self.weights, self._rows, self.layers[i]
         caches, scales = (self.past[i], self.memory[i], self.lengths), (w.self_heads.scale, w.cross_heads.scale)
-        loop_layer.look(at, layer.looking, caches, now, scales)
+        loops.look(at, layer.looking, caches, now, scales)
         layer.feed_forward(at)
 
 

@@ -1,4 +1,4 @@
-"""The encoder on a CPU, in compiled loops (loop_layer.py)."""
+"""The encoder on a CPU, in compiled loops (loops.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.engine import loop_arrays, loop_layer
+from transduce.engine import loop_arrays, loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_arrays import FeedForwardArrays, NormArrays, Product, as_norm, as_product
 from transduce.engine.weights import EncoderWeights, encoder_weights
@@ -51,7 +51,7 @@ class LoopEncoder:
         if w.norm_before:
             at.h[:] = w.layers[0].self_norm(x).numpy()
         for looking, feed_forward in self.layers:
-            loop_layer.look_into(at, looking, lengths, w.heads.scale, w.heads.number)
+            loops.look_into(at, looking, lengths, w.heads.scale, w.heads.number)
             feed_forward(at)
         x.copy_(torch.from_numpy(at.h))
 

@@ -1,7 +1,10 @@
-"""What lies between the products of a step, on a CPU: loops that numba compiles.
+"""Layers and choices of a search on a CPU: loops that numba compiles, and products of BLAS between them.
 
 PyTorch makes a product of its own for every head of every sentence, a thousand small ones a step, and hides by a mask
-what other beams wrote. Here a hypothesis goes through its own slots, and nothing is hidden.
+what other beams wrote. Here a hypothesis goes through its own slots, and nothing is hidden. Batches are searched beside
+each other in threads, and Python runs one of them at a time: so a layer calls its products itself.
+
+All in one file: numba keeps compiled code on the disk until the file of a kernel changes, not that of one it calls.
 
 Letters: R sentences, A beams that are followed (one at the first step), B beams, n steps so far, T capacity for steps,
 S capacity for the source, H heads, K width of a head, V vocabulary. In arrays of keys and values [0] are the keys.
@@ -11,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from transduce.compiled import kernel
+from transduce.compiled import external, kernel
+from transduce.engine.blas import address_of_sgemm
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 COLUMNS = 128  # whose highest logit is looked at before the others are
@@ -22,6 +26,7 @@ P5, P4, P3, P2, P1, P0 = (
     .coef[::-1]
     .astype(np.float32)
 )
+sgemm = external("sgemm_of_pytorch", address_of_sgemm() or 0, 13)
 
 
 @kernel
@@ -29,9 +34,8 @@ def embed(tokens, n, table, positions, scale, x):
     """x = table[tokens] * scale + positions[n]: what all hypotheses wrote last, at step n."""
     at = positions[n]
     for row in range(len(tokens)):
-        vector, out = table[tokens[row]], x[row]
-        for i in range(len(out)):
-            out[i] = vector[i] * np.float32(scale) + at[i]
+        for i in range(len(at)):
+            x[row, i] = table[tokens[row], i] * np.float32(scale) + at[i]
 
 
 @kernel
@@ -57,45 +61,53 @@ def look_back(qkv, past, ancestors, active, n, scale, read):
                     for k in range(d_k):
                         past[r, new, part, h, k] = qkv[first + b, part + 1, h, k]
         mine, out = qkv[first : first + following], read[first : first + following]
-        attend(mine, past[r], 0, slots[:, : n + 1], scale, (weights, bits), out)
+        attend(mine, past[r], slots[:, : n + 1], scale, (weights, bits), out)
 
 
 @kernel
 def look_at_memory(q, memory, lengths, active, scale, read):
-    """Every hypothesis looks at its source: q (R * A, 1, H, K), memory (R, S, 2, H, K), lengths (R,), read
-    (R * A, H, K)."""
+    """Every hypothesis looks at its source: q (R * A, 1, H, K), memory (R, S, 2, H, K), lengths (R,)."""
     following, most, heads = len(q) // len(active), memory.shape[1], q.shape[2]
-    slots = np.empty((following, most), np.int64)
-    slots[:] = np.arange(most)
+    slots = in_order(following, most)
     weights, bits = np.empty(heads * slots.size, np.float32), np.empty(heads * slots.size, np.int32)
     for r in range(len(active)):
         if active[r]:
             mine, out = q[r * following : (r + 1) * following], read[r * following : (r + 1) * following]
-            attend(mine, memory[r], 0, slots[:, : lengths[r]], scale, (weights, bits), out)
+            attend(mine, memory[r], slots[:, : lengths[r]], scale, (weights, bits), out)
+
+
+@kernel
+def in_order(rows, count):
+    """0, 1, 2, ... in every row. (`np.arange` would take eight seconds to compile.)"""
+    slots = np.zeros((rows, count), np.int64)
+    for row in range(rows):
+        for i in range(count):
+            slots[row, i] = i
+    return slots
 
 
 @kernel
 def look_around(qkv, lengths, scale, read):
     """The tokens of each source look at one another: qkv (R * S, 3, H, K), lengths (R,), read (R * S, H, K)."""
     most, heads = len(qkv) // len(lengths), qkv.shape[2]
-    slots = np.empty((most, most), np.int64)
-    slots[:] = np.arange(most)
+    slots = in_order(most, most)
     weights, bits = np.empty(heads * slots.size, np.float32), np.empty(heads * slots.size, np.int32)
     for r in range(len(lengths)):
         first, count = r * most, lengths[r]
         mine, out = qkv[first : first + count], read[first : first + count]
-        attend(mine, mine, 1, slots[:, :count], scale, (weights, bits), out)
+        attend(mine, mine, slots[:, :count], scale, (weights, bits), out)
 
 
 @kernel
-def attend(queries, cache, keys, slots, scale, room, read):
+def attend(queries, cache, slots, scale, room, read):
     """read = softmax(queries · keys * scale) · values: hypotheses of one sentence, each over its slots of the cache.
 
-    queries (A, 1 or 3, H, K), of which the first; cache (slots, 2 or 3, H, K), of which `keys` and the next; slots
-    (A, count); read (A, H, K). Inner loops are fast where numbers lie side by side, which all of these do, and where no
-    array is made within them. The exponentials of all hypotheses are taken in one go.
+    queries (A, 1 or 3, H, K), of which the first; cache (slots, 2 or 3, H, K), of which the last two; slots (A, count);
+    read (A, H, K). Inner loops are fast where numbers lie side by side, which all of these do, and where no array is
+    made within them. The exponentials of all hypotheses are taken in one go.
     """
-    (hypotheses, heads, d_k), count, place, (weights, bits) = read.shape, slots.shape[1], 0, room
+    (hypotheses, heads, d_k), count, keys, (weights, bits) = read.shape, slots.shape[1], cache.shape[1] - 2, room
+    place = 0
     for b in range(hypotheses):
         for i in range(count):
             slot = slots[b, i]
@@ -150,11 +162,8 @@ def sum_of_exponentials(x, highest, fractions, bits):
 
 @kernel
 def exponential(x):
-    """exp(x) for x <= 0 in two factors, the second as the bits of a float. To call `exp` would keep the processor from
-    taking several at once.
-
-    exp(x) = 2^(r + n), n whole, 0 <= r < 1: 2^r by a polynomial, 2^n by writing n where a float has its exponent.
-    """
+    """exp(x) = 2^(r + n), n whole, 0 <= r < 1, for x <= 0: 2^r by a polynomial, and the bits of 2^n, made by writing n
+    where a float has its exponent. To call `exp` would keep the processor from taking several at once."""
     z = max(x, np.float32(-87)) * np.float32(1.44269504)
     n = np.floor(z)
     r = z - n
@@ -180,6 +189,72 @@ def add_norm(x, written, norm, out):
 
 
 @kernel
+def product(x, affine, out, say):
+    """out = x W + b; affine is W (K, N) and b."""
+    weight, bias = affine
+    for row in range(len(out)):
+        for i in range(len(bias)):
+            out[row, i] = bias[i]
+    say[0], say[1], say[2] = out.shape[1], out.shape[0], x.shape[1]
+    columns = np.intp(say.ctypes.data)  # where the first is; the others behind it
+    rows, inner, plain, one = columns + 4, columns + 8, columns + 12, columns + 16
+    w, x_, y = np.intp(weight.ctypes.data), np.intp(x.ctypes.data), np.intp(out.ctypes.data)
+    # BLAS counts down columns: what lies row by row here is its transpose there, and Yᵀ = Wᵀ Xᵀ
+    sgemm(plain, plain, columns, rows, inner, one, w, columns, x_, inner, one, y, columns)
+
+
+@kernel
+def look(at, layer, caches, now, scales):
+    """The residual stream through self-attention and attention over the memory."""
+    x, h, qkv, q, read, written, _, say = at
+    self_qkv, self_output, self_norm, cross_query, cross_output, cross_norm = layer
+    past, memory, lengths = caches
+    n, ancestors, active = now
+    rows, heads, d_k = len(x), past.shape[3], past.shape[4]
+    product(h, self_qkv, qkv, say)
+    look_back(qkv.reshape(rows, 3, heads, d_k), past, ancestors, active, n, scales[0], read.reshape(rows, heads, d_k))
+    product(read, self_output, written, say)
+    add_norm(x, written, self_norm, h)
+
+    heads, d_k = memory.shape[3:]
+    product(h, cross_query, q, say)
+    look_at_memory(q.reshape(rows, 1, heads, d_k), memory, lengths, active, scales[1], read.reshape(rows, heads, d_k))
+    product(read, cross_output, written, say)
+    add_norm(x, written, cross_norm, h)
+
+
+@kernel
+def look_into(at, layer, lengths, scale, heads):
+    """The residual stream of R sources, each in as many rows, through self-attention."""
+    x, h, qkv, _, read, written, _, say = at
+    self_qkv, self_output, norm = layer
+    rows, d_k = len(x), x.shape[1] // heads
+    product(h, self_qkv, qkv, say)
+    look_around(qkv.reshape(rows, 3, heads, d_k), lengths, scale, read.reshape(rows, heads, d_k))
+    product(read, self_output, written, say)
+    add_norm(x, written, norm, h)
+
+
+@kernel
+def widen(at, into, is_relu):
+    """Into the feed-forward layer, and through its activation if that is a ReLU."""
+    _, h, _, _, _, _, inner, say = at
+    product(h, into, inner, say)
+    if is_relu:
+        for row in range(len(inner)):
+            for i in range(inner.shape[1]):
+                inner[row, i] = max(inner[row, i], np.float32(0))
+
+
+@kernel
+def narrow(at, out_of, norm):
+    """Out of it."""
+    x, h, _, _, _, written, inner, say = at
+    product(inner, out_of, written, say)
+    add_norm(x, written, norm, h)
+
+
+@kernel
 def best_continuations(logits, scores, active, totals, parents, tokens):
     """Of all continuations of a sentence's hypotheses the best, as many as `totals` (R, count) has room for.
 
@@ -189,9 +264,7 @@ def best_continuations(logits, scores, active, totals, parents, tokens):
     """
     size, following = logits.shape[1], len(logits) // len(active)
     highest, fractions, bits = np.empty(COLUMNS, np.float32), np.empty(size, np.float32), np.empty(size, np.int32)
-    totals[:] = -np.inf
-    parents[:] = 0
-    tokens[:] = PAD
+    totals[:], parents[:], tokens[:] = -np.inf, 0, PAD
     for r in range(len(active)):
         for b in range(following if active[r] else 0):
             if scores[r, b] == -np.inf:
@@ -210,7 +283,7 @@ def best_continuations(logits, scores, active, totals, parents, tokens):
 
 @kernel
 def highest_of_columns(x, highest):
-    """Of every COLUMNS-th number from each of the first on. The highest of neighbours would be found one by one."""
+    """Of every COLUMNS-th number. (The highest of neighbours would be found one by one.)"""
     highest[:] = -np.inf
     whole = len(x) // COLUMNS * COLUMNS
     for line in range(0, whole, COLUMNS):
@@ -256,7 +329,9 @@ def advance(best, n, table, lengths, exact):
             for t in range(n):
                 fresh[b, t] = ancestors[r, came[r, n, b], t]
             fresh[b, n] = came[r, n, b]
-        ancestors[r, :, : n + 1] = fresh[:, : n + 1]
+        for b in range(beams):
+            for t in range(n + 1):
+                ancestors[r, b, t] = fresh[b, t]
         hope = scores[r, 0] / lengths[most[r]]  # the first is the best: could it still win?
         done = finished[r, -1] >= hope if exact and beams > 1 else ended[r] >= beams
         active[r] = not (done or n + 1 >= most[r] or scores[r, 0] == -np.inf)
