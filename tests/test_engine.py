@@ -114,7 +114,7 @@ def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> Non
 
 
 def test_a_product_of_compiled_code_is_that_of_pytorch() -> None:
-    rows = loop_arrays.Rows.make(7, 5, 11, norm_before=False)
+    rows = loop_arrays.Buffers.make(7, 5, 11, norm_before=False)
     affine = Affine(torch.randn(11, 5), torch.randn(11))
     rows.h[:] = torch.randn(7, 5).numpy()
     loops.product(rows.h, loop_arrays.as_product(affine), rows.inner, rows.say)

@@ -6,7 +6,8 @@ import numba
 from llvmlite import binding
 
 # nogil: threads run beside each other, and write into the same arrays without locks (Hogwild, Niu et al., 2011).
-# error_model: a number divided by zero is infinite, as NumPy has it, and no exception.
+# error_model: what is divided by zero is infinite, as NumPy has it: a rate that is too high is named, and no exception.
+# Compiled code is kept until the file of a kernel changes; whoever changes these options changes those files too.
 # fastmath: sums may be taken in any order, which is what lets the processor add four or eight at once.
 kernel = numba.njit(nogil=True, cache=True, fastmath=True, boundscheck=False, error_model="numpy")
 exact = numba.njit(nogil=True, cache=True)  # whole numbers only; nothing to gain

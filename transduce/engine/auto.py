@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 
@@ -13,7 +14,7 @@ from transduce.decoding.search import Roles
 from transduce.engine.blas import address_of_sgemm
 from transduce.engine.ctranslate2_engine import CTranslate2Engine
 from transduce.engine.incremental import Incremental
-from transduce.engine.weights import cast_copy, decoder_weights
+from transduce.engine.weights import alike, cast_copy, decoder_weights
 from transduce.errors import SettingsError
 from transduce.fast import kernels
 from transduce.fast.modules import make_fast
@@ -95,20 +96,25 @@ class CpuEngine(PlainEngine):
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         if len(requests) < WORTH_LOOPS or not is_simple(roles) or not can_loop(self.model):
             return super().find(requests, roles, found)
+        return self._loops.find(requests, roles, found)
+
+    @cached_property
+    def _loops(self) -> PlainEngine:
         from transduce.engine.loop_search import LoopEngine  # noqa: PLC0415  (numba takes time to load)
 
-        return LoopEngine(self.model, self.device).find(requests, roles, found)
+        self.model.eval()
+        return LoopEngine(self.model, self.device)
 
 
 def can_loop(model: Incremental) -> bool:
-    """Whether loops.py knows how its heads lie in memory, and there is a product for them."""
+    """Whether loops.py knows how its heads lie in memory and which norm comes last, and there is a product for it."""
     w = model.weights
     width = w.projection.weight.size(1)
     regular = all(
         heads.d_k == heads.d_v and heads.number * heads.d_k == width for heads in (w.self_heads, w.cross_heads)
     )
     ends = not w.norm_before or w.final_norm is not None
-    return w.dtype == torch.float32 and regular and ends and address_of_sgemm() is not None
+    return w.dtype == torch.float32 and regular and ends and alike(w.layers) and address_of_sgemm() is not None
 
 
 class GpuEngine:

@@ -19,7 +19,7 @@ Product = tuple[Array, Array]  # W (K, N) and b
 NormArrays = tuple[Array, Array, float]  # γ, β, ε
 
 
-class Rows(NamedTuple):
+class Buffers(NamedTuple):
     """Where the rows of a step are written."""
 
     x: Array  # the residual stream
@@ -32,16 +32,16 @@ class Rows(NamedTuple):
     say: Array  # to BLAS: columns, rows, inner width, the letter N (nothing is transposed), 1.0 as bits
 
     @staticmethod
-    def make(rows: int, d_model: int, d_ff: int, norm_before: bool) -> Rows:
+    def make(rows: int, d_model: int, d_ff: int, norm_before: bool) -> Buffers:
         widths = d_model, d_model, 3 * d_model, d_model, d_model, d_model, d_ff
         x, h, qkv, q, read, written, inner = (np.zeros((rows, width), np.float32) for width in widths)
         say = np.array([0, 0, 0, ord("N"), np.float32(1).view(np.int32)], np.int32)
-        return Rows(x, h if norm_before else x, qkv, q, read, written, inner, say)
+        return Buffers(x, h if norm_before else x, qkv, q, read, written, inner, say)
 
-    def first(self, rows: int) -> Rows:
+    def first(self, rows: int) -> Buffers:
         """The same memory for fewer rows."""
         x, h, qkv, q, read, written, inner = (each[:rows] for each in self[:-1])
-        return Rows(x, h, qkv, q, read, written, inner, self.say)
+        return Buffers(x, h, qkv, q, read, written, inner, self.say)
 
 
 class FeedForwardArrays(NamedTuple):
@@ -52,7 +52,7 @@ class FeedForwardArrays(NamedTuple):
     norm: NormArrays
     activation: Callable[[Tensor], Tensor]
 
-    def __call__(self, at: Rows) -> None:
+    def __call__(self, at: Buffers) -> None:
         is_relu = self.activation is F.relu
         loops.widen(at, self.inner, is_relu)
         if not is_relu:
@@ -66,5 +66,5 @@ def as_product(affine: Affine) -> Product:
 
 
 def as_norm(norm: Norm | None) -> NormArrays:
-    assert norm is not None  # can_loop saw to that
+    assert norm is not None  # who asks has seen to that
     return norm.weight.numpy(), norm.bias.numpy(), norm.eps

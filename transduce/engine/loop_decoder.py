@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from transduce.engine import loops
 from transduce.engine.incremental import Incremental
-from transduce.engine.loop_arrays import Array, FeedForwardArrays, NormArrays, Product, Rows, as_norm, as_product
+from transduce.engine.loop_arrays import Array, Buffers, FeedForwardArrays, NormArrays, Product, as_norm, as_product
 from transduce.engine.weights import DecoderWeights, position_table
 from transduce.models.seq2seq import Memory
 from transduce.nn.precision import Affine
@@ -41,7 +41,7 @@ class LoopDecoder:
             w.embedding.scale,
         )
         assert steps <= len(self.embedding[1])  # the loops do not look
-        self._rows = self._all_rows = Rows.make(
+        self._rows = self._all_rows = Buffers.make(
             rows * beams, w.projection.weight.size(1), len(w.layers[0].inner.weight), w.norm_before
         )
         self._logits = torch.empty(rows * beams, len(w.projection.weight))

@@ -9,7 +9,7 @@ from torch import Tensor
 from transduce.engine import loop_arrays, loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_arrays import FeedForwardArrays, NormArrays, Product, as_norm, as_product
-from transduce.engine.weights import EncoderWeights, encoder_weights
+from transduce.engine.weights import EncoderWeights, alike, encoder_weights
 from transduce.models.seq2seq import Memory
 from transduce.nn.rows import Rows
 
@@ -35,7 +35,7 @@ class LoopEncoder:
         sentences, width, d_model = states.shape
         lengths = (source.segments != 0).sum(1).numpy()
         some = max(1, SLOTS // width)
-        room = loop_arrays.Rows.make(some * width, d_model, len(w.layers[0].inner.weight), w.norm_before)
+        room = loop_arrays.Buffers.make(some * width, d_model, len(w.layers[0].inner.weight), w.norm_before)
         for first in range(0, sentences, some):
             x = states[first : first + some].view(-1, d_model)
             self._through(x, lengths[first : first + some], room.first(len(x)))
@@ -43,7 +43,7 @@ class LoopEncoder:
             states = w.final_norm(states)
         return Memory(states, source.segments)
 
-    def _through(self, x: Tensor, lengths: np.ndarray, at: loop_arrays.Rows) -> None:
+    def _through(self, x: Tensor, lengths: np.ndarray, at: loop_arrays.Buffers) -> None:
         """The residual stream of some sentences through all layers, in place."""
         w = self.weights
         assert w is not None
@@ -58,8 +58,13 @@ class LoopEncoder:
 
 def _fitting(model: Incremental) -> EncoderWeights | None:
     """The encoder's weights, if the loops know how its heads lie in memory and which norm comes last."""
-    w = encoder_weights(model)
-    if w is None or w.heads.d_k != w.heads.d_v or w.heads.number * w.heads.d_k != len(w.layers[0].self_norm.weight):
+    w = encoder_weights(model, torch.float32)
+    if (
+        w is None
+        or not alike(w.layers)
+        or w.heads.d_k != w.heads.d_v
+        or w.heads.number * w.heads.d_k != len(w.layers[0].self_norm.weight)
+    ):
         return None
     return w if w.final_norm is not None or not w.norm_before else None
 

@@ -2,9 +2,8 @@
 
 PyTorch makes a product of its own for every head of every sentence, a thousand small ones a step, and hides by a mask
 what other beams wrote. Here a hypothesis goes through its own slots, and nothing is hidden. Batches are searched beside
-each other in threads, and Python runs one of them at a time: so a layer calls its products itself.
-
-All in one file: numba keeps compiled code on the disk until the file of a kernel changes, not that of one it calls.
+each other in threads, and Python runs one of them at a time: so a layer calls its products itself. All in one file:
+numba keeps compiled code on the disk until the file of a kernel changes, not that of one it calls.
 
 Letters: R sentences, A beams that are followed (one at the first step), B beams, n steps so far, T capacity for steps,
 S capacity for the source, H heads, K width of a head, V vocabulary. In arrays of keys and values [0] are the keys.
@@ -18,6 +17,7 @@ from transduce.compiled import external, kernel
 from transduce.engine.blas import address_of_sgemm
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
+QUERIES = 64  # of a source at a time, so that a long one takes little memory
 COLUMNS = 128  # whose highest logit is looked at before the others are
 # of a polynomial that is 2^r between 0 and 1, to 2e-7; the first belongs to r^5
 P5, P4, P3, P2, P1, P0 = (
@@ -90,12 +90,13 @@ def in_order(rows, count):
 def look_around(qkv, lengths, scale, read):
     """The tokens of each source look at one another: qkv (R * S, 3, H, K), lengths (R,), read (R * S, H, K)."""
     most, heads = len(qkv) // len(lengths), qkv.shape[2]
-    slots = in_order(most, most)
+    slots = in_order(min(most, QUERIES), most)
     weights, bits = np.empty(heads * slots.size, np.float32), np.empty(heads * slots.size, np.int32)
     for r in range(len(lengths)):
-        first, count = r * most, lengths[r]
-        mine, out = qkv[first : first + count], read[first : first + count]
-        attend(mine, mine, slots[:, :count], scale, (weights, bits), out)
+        first, last = r * most, r * most + lengths[r]
+        for begin in range(first, last, QUERIES):
+            mine, out = qkv[begin : min(begin + QUERIES, last)], read[begin : min(begin + QUERIES, last)]
+            attend(mine, qkv[first:last], slots[:, : last - first], scale, (weights, bits), out)
 
 
 @kernel
@@ -106,8 +107,8 @@ def attend(queries, cache, slots, scale, room, read):
     read (A, H, K). Inner loops are fast where numbers lie side by side, which all of these do, and where no array is
     made within them. The exponentials of all hypotheses are taken in one go.
     """
-    (hypotheses, heads, d_k), count, keys, (weights, bits) = read.shape, slots.shape[1], cache.shape[1] - 2, room
-    place = 0
+    (hypotheses, heads, d_k), count, place, (weights, bits) = read.shape, slots.shape[1], 0, room
+    keys = cache.shape[1] - 2
     for b in range(hypotheses):
         for i in range(count):
             slot = slots[b, i]

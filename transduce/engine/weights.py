@@ -1,4 +1,4 @@
-"""A Transformer's decoder laid out for inference: what is computed together lies together, in the wanted dtype.
+"""A Transformer laid out for inference: what is computed together lies together, in the wanted dtype.
 
 Made once, when a model begins to translate. Whatever is not exactly what this knows has no such layout (`None`), and is
 searched by the plain way, which is right for every model.
@@ -7,7 +7,7 @@ searched by the plain way, which is right for every model.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -125,12 +125,12 @@ def decoder_weights(model: Seq2Seq, dtype: torch.dtype) -> DecoderWeights | None
     )
 
 
-def encoder_weights(model: WithEncoder) -> EncoderWeights | None:
-    """The same of an encoder, in its own dtype."""
+def encoder_weights(model: WithEncoder, dtype: torch.dtype) -> EncoderWeights | None:
+    """The same of an encoder."""
     if not all(map(_is_known, (*model.encoder.modules(), model.encoder_norm))):
         return None
     layers = [cast(EncoderLayer, layer) for layer in model.encoder]
-    first, dtype = layers[0], layers[0].feed_forward.inner.weight.dtype
+    first = layers[0]
     return EncoderWeights(
         layers=[_encoder_layer(layer, dtype) for layer in layers],
         heads=_heads(first.self_attention),
@@ -138,6 +138,11 @@ def encoder_weights(model: WithEncoder) -> EncoderWeights | None:
         activation=first.feed_forward.activation,
         final_norm=_norm(model.encoder_norm, dtype) if isinstance(model.encoder_norm, LayerNorm) else None,
     )
+
+
+def alike(layers: Sequence[Layer] | Sequence[EncoderLayerWeights]) -> bool:
+    """Whether all have weights of the same shapes: for compiled loops, which do not look."""
+    return len({tuple(part.weight.shape for part in layer) for layer in layers}) == 1
 
 
 def position_table(embedding: Embedding) -> Tensor:

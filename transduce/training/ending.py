@@ -78,10 +78,10 @@ class Ending:
         end = self._end(state, seconds, pace)
         return None if end is None else Decay(step, end)
 
-    def is_to_be_corrected(self, state: RunState) -> bool:
+    def is_to_be_corrected(self, state: RunState, pace: Pace) -> bool:
         """Half-way from the last time on, as long as that is worth a checkpoint: where validations are far between, a
         machine that becomes faster or slower would end the run far too early or late."""
-        if self.seconds is None or state.decay is None:
+        if self.seconds is None or state.decay is None or pace.an_update is None:
             return False
         begin, end = state.decay
         left, since = end - state.step, state.step - max(begin, state.decay_seen)

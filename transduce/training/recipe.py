@@ -75,7 +75,7 @@ class Recipe:
         self.given = given
         self.choices: list[Choice] = []
         sections = [(name, keys) for layer in given for name, keys in layer.items() if isinstance(keys, Mapping)]
-        self._names = {f"{section}.{key}" for section, keys in sections for key in keys}
+        self._given = {f"{section}.{key}": value for section, keys in sections for key, value in keys.items()}
 
     @property
     def settings(self) -> Settings:
@@ -83,11 +83,13 @@ class Recipe:
         for choice in self.choices:
             section, key = choice.name.split(".")
             chosen.setdefault(section, {})[key] = choice.value
+        if self._given.get("text.joint") is False:
+            chosen.setdefault("model", {})["tie_source"] = False  # follows from it
         return compose(BASE, chosen, *self.given)
 
     def has(self, *names: str) -> bool:
         """Whether one of these settings is given."""
-        return not self._names.isdisjoint(names)
+        return not self._given.keys().isdisjoint(names)
 
     def choose(self, choices: Iterator[Choice]) -> Iterator[str]:
         """Take what nobody has given, and tell it."""
@@ -107,7 +109,8 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.source.words)} words, {_passes(passes)}")
         yield from _covered(facts)
         return
-    if settings.text.joint if recipe.has("text.joint") else facts.source.script == facts.target.script:
+    joint = settings.text.joint if recipe.has("text.joint") else facts.source.script == facts.target.script
+    if joint:
         size = _vocabulary(facts.source.words + facts.target.words, passes)
         size += max(map(_characters, (facts.source, facts.target)))
         yield Choice("text.joint", True, f"both sides are {facts.source.script or 'without letters'}")

@@ -96,9 +96,11 @@ class Trainer:
                 if reason := self._limit_reached(epoch):
                     return reason
                 self._begin_decay()
-                if self.ending is not None and self.ending.is_to_be_corrected(self.state):
-                    self._correct_decay()
-                    self._save()
+                if self.ending is not None and self.ending.is_to_be_corrected(self.state, self.pace):
+                    self.journal.read_verdicts(self.state, self.clock.seconds)
+                    if not self.state.skipped_in_a_row:  # as validations
+                        self._correct_decay()
+                        self._save()
                 update = self.updater.update(batches, self.state)
                 self.state.epoch, self.state.batch = epoch, used
                 share = self.clock.share_done(self.state.step, epoch + used / batches_an_epoch)

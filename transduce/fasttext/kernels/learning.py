@@ -89,7 +89,7 @@ def softmax(h, U, target, rate, g, scores):
     for row in range(U.shape[0]):
         scores[row] = np.exp(scores[row] - most)
         total += scores[row]
-    for row in range(U.shape[0]):
+    for row in range(U.shape[0]):  # a total of 0 or no number comes of a rate that is too high, which is found later
         step = rate * ((ONE if row == target else np.float32(0)) - scores[row] / total)
         for d in range(h.shape[0]):
             u = U[row, d]
