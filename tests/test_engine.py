@@ -29,6 +29,7 @@ from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
 from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loops
 from transduce.engine.auto import can_loop, choose_dtype, make_engine
+from transduce.engine.blas import address_of_sgemm
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_encoder import LoopEncoder
 from transduce.engine.loop_search import LoopSearch
@@ -58,6 +59,8 @@ MODELS = [
     {"norm": "after", "final_norm": True, "positions": "learned", "activation": "gelu", "embedding_norm": True},
     {"score": "dot", "attention_bias": False, "scale": "projection"},
 ]
+
+needs_blas = pytest.mark.skipif(address_of_sgemm() is None, reason="PyTorch does not show its BLAS here")
 
 
 def requests(terms: bool = False) -> list[Request]:
@@ -98,6 +101,7 @@ def check_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [h.score for h in one] == pytest.approx([h.score for h in two], abs=1e-4)
 
 
+@needs_blas
 @pytest.mark.parametrize("name", ["greedy", "beam", "usual stop"])
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> None:
@@ -113,6 +117,7 @@ def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> Non
     check_equal(found, expected)
 
 
+@needs_blas
 def test_a_product_of_compiled_code_is_that_of_pytorch() -> None:
     rows = loop_arrays.Buffers.make(7, 5, 11, norm_before=False)
     affine = Affine(torch.randn(11, 5), torch.randn(11))
@@ -122,6 +127,7 @@ def test_a_product_of_compiled_code_is_that_of_pytorch() -> None:
     torch.testing.assert_close(torch.from_numpy(rows.inner), expected)
 
 
+@needs_blas
 def test_without_a_product_for_them_there_are_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fast(small_model(1, heads=3, d_k=8, d_v=8))
     assert can_loop(model)
@@ -129,6 +135,7 @@ def test_without_a_product_for_them_there_are_no_loops(monkeypatch: pytest.Monke
     assert not can_loop(model)
 
 
+@needs_blas
 def test_loops_encode_some_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fast(small_model(1, heads=3, d_k=8, d_v=8))
     source = lay_out([[[*request.source, END]] for request in requests()])
@@ -139,6 +146,7 @@ def test_loops_encode_some_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(found.states[seen], expected.states[seen], atol=1e-5, rtol=1e-5)
 
 
+@needs_blas
 def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     monkeypatch.setattr(auto, "WORTH_LOOPS", 10)

@@ -12,7 +12,13 @@ import torch
 @cache
 def address_of_sgemm() -> int | None:
     """Of BLAS's product of float32 matrices in this process; None: it is not to be found."""
-    for library in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
+    package = Path(torch.__file__).parent
+    places = [
+        *(package / "lib").glob("libtorch_cpu.*"),
+        *package.glob("lib/*openblas*"),
+        *package.glob("../torch.libs/*blas*"),
+    ]
+    for library in places:
         try:
             return ctypes.cast(ctypes.CDLL(str(library))["sgemm_"], ctypes.c_void_p).value
         except (OSError, AttributeError):
