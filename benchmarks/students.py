@@ -1,12 +1,13 @@
 """What distillation keeps and what it brings: a teacher, and a student with a decoder of one layer.
 
     python benchmarks/students.py multi30k-de-en --minutes 3 --student-minutes 3 [--devices cpu cuda] [--seeds 1]
+        [--width 512]
 
-The teacher has six layers a side and else the settings of `transduce bench` for this text; the student has six and one,
-and learns from the teacher's translations and from the real ones (transduce distill). Both then translate the test text
-with a beam of 4 on each device, in turns, the faster of two rounds: from text to text, and the search alone, from
-tokens to tokens, on a GPU of many copies, because of few sentences Python takes longer than the GPU. Adds a line a run
-to benchmarks/results/students.jsonl.
+The teacher has six layers a side, of --width if that is given, and else the settings of `transduce bench` for this
+text; the student has six and one, and learns from the teacher's translations and from the real ones (transduce
+distill). Both then translate the test text with a beam of 4 on each device, in turns, the faster of two rounds: from
+text to text, and the search alone, from tokens to tokens, on a GPU of many copies, because of few sentences Python
+takes longer than the GPU. Adds a line a run to benchmarks/results/students.jsonl.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ def train(task: str, given: argparse.Namespace, seed: int, folder: Path) -> dict
     )
     common = (*text, f"--device={given.train_on}", f"--training.seed={seed}")
     recipe = flags_of("bench", RECIPES[task], folder)
-    transduce("train", str(folder / "teacher"), *common, f"--minutes={given.minutes:g}", *recipe, *SHAPE)
+    width = given.width and (f"--model.d_model={given.width}", f"--model.d_ff={4 * given.width}",
+                             f"--model.heads={given.width // 64}", "--optimizer.rate=7e-4")  # fmt: skip
+    transduce(
+        "train", str(folder / "teacher"), *common, f"--minutes={given.minutes:g}", *recipe, *SHAPE, *(width or ())
+    )
     transduce("distill", str(folder / "teacher"), str(folder / "student"), *common,
               f"--minutes={given.student_minutes:g}", "--beam=4", "--batch.tokens=8192")  # fmt: skip
     return splits
@@ -97,6 +102,7 @@ def main() -> None:
     words.add_argument("--data", type=Path, default=Path("data"))
     words.add_argument("--minutes", type=float, default=3.0, help="of the teacher")
     words.add_argument("--student-minutes", type=float, default=3.0)
+    words.add_argument("--width", type=int, help="of teacher and student; else the teacher's recipe decides")
     words.add_argument("--train-on", default="cuda")
     words.add_argument("--devices", nargs="+", default=["cuda", "cpu"])
     words.add_argument("--seeds", type=int, nargs="+", default=[1])
@@ -105,7 +111,8 @@ def main() -> None:
     for seed in given.seeds:
         with tempfile.TemporaryDirectory() as temporary:
             splits = train(given.task, given, seed, Path(temporary))
-            facts = {"task": given.task, "minutes": [given.minutes, given.student_minutes], "seed": seed,
+            facts = {"task": given.task, "minutes": [given.minutes, given.student_minutes],
+                     "width": given.width, "seed": seed,
                      **compare(Path(temporary), splits, given.devices), **machine()}  # fmt: skip
         with given.out.open("a") as out:
             out.write(json.dumps(facts) + "\n")

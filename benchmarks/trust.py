@@ -29,12 +29,17 @@ MANY = 1000
 
 def planted(model: Model, sources: list[str], others: list[list[str]]) -> dict[str, list[str]]:
     random, tokenizer, share = Random(7), model.tokenizers.source, MANY // 3
-    words = [source.split() for source in sources if len(source.split()) > 3]
+    words = [source.split() if " " in source else list(source) for source in sources]  # or characters, without spaces
+    spaces = [" " if " " in source else "" for source in sources]
     ids = [[random.randrange(4, tokenizer.size) for _ in range(random.randint(3, 15))] for _ in range(share)]
     kinds = {f"other language {i}": lines[: share // len(others)] for i, lines in enumerate(others, 1)}
     return {
         **kinds,
-        "shuffled words": [" ".join(random.sample(line, len(line))) for line in words[:share]],
+        "shuffled words": [
+            space.join(random.sample(line, len(line)))
+            for line, space in zip(words, spaces, strict=True)
+            if len(line) > 3
+        ][:share],
         "random tokens": [tokenizer.decode(line) for line in ids],
     }
 

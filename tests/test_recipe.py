@@ -19,7 +19,7 @@ from transduce.files.run_folder import RunFolder
 from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
-from transduce.settings.sections import Settings
+from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS
 from transduce.training import checkpoint, divergence, ending, schedule
 from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
@@ -71,10 +71,14 @@ def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:
     assert backwards.settings.training.bleu_tokenizer == "zh"
 
 
-def test_one_vocabulary_for_two_scripts_where_it_is_asked_for() -> None:
-    recipe = Recipe({"text": {"joint": True}})
-    list(recipe.choose(for_text(facts(CHINESE, 100_000), recipe, "cpu")))
+@pytest.mark.parametrize(("given", "device"), [({"text": {"joint": True}}, "cpu"), ({}, "cuda")])
+def test_one_vocabulary_for_two_scripts_where_it_is_asked_for_and_on_a_gpu(given: Overrides, device: str) -> None:
+    recipe, apart = Recipe(given), Recipe({"text": {"joint": False}})
+    list(recipe.choose(for_text(facts(CHINESE, 100_000), recipe, device)))
+    list(apart.choose(for_text(facts(CHINESE, 100_000), apart, device)))
     text = recipe.settings.text
+    two = apart.settings.text
+    assert text.vocabulary == two.vocabulary + (two.target_vocabulary or 0)
     assert text.joint
     assert recipe.settings.model.tie_source
     assert text.target_vocabulary is None

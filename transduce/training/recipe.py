@@ -52,6 +52,7 @@ GUIDED = 6_000  # updates, after which a model has long found out by itself wher
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
 TOKENS_A_WORD = 1.3
+MOST_TOKENS = 32_000  # of a vocabulary, whatever the text; characters of an unspaced script come on top
 GENTLE = 0.25  # of the usual rate, where a run begins with a model
 PROPOSED = 10  # passes over the text, where no time is given
 BASE: Overrides = {
@@ -109,17 +110,16 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.source.words)} words, {_passes(passes)}")
         yield from _covered(facts)
         return
-    joint = settings.text.joint if recipe.has("text.joint") else facts.source.script == facts.target.script
-    if joint:
-        size = _vocabulary(facts.source.words + facts.target.words, passes)
-        size += max(map(_characters, (facts.source, facts.target)))
-        yield Choice("text.joint", True, f"both sides are {facts.source.script or 'without letters'}")
+    scripts = facts.source.script, facts.target.script
+    alike = scripts[0] == scripts[1]
+    source, target = (_vocabulary(2 * side.words, passes) + _characters(side) for side in (facts.source, facts.target))
+    if settings.text.joint if recipe.has("text.joint") else alike or device == "cuda":
+        both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
+        yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
+        size = _shared_vocabulary(facts, passes) if alike else min(MOST_TOKENS, source + target)
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     else:
-        source, target = (
-            _vocabulary(2 * side.words, passes) + _characters(side) for side in (facts.source, facts.target)
-        )
-        yield Choice("text.joint", False, f"{facts.source.script} and {facts.target.script} share no words")
+        yield Choice("text.joint", False, f"{scripts[0]} and {scripts[1]} share no words")
         yield Choice("model.tie_source", False)
         yield Choice("text.vocabulary", source, f"{facts.source.characters:,} different characters are in it")
         yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
@@ -149,7 +149,13 @@ def _vocabulary(words: float, passes: float) -> int:
     """It grows more slowly than the text: 8,000 for two million words, 1,000 for ten thousand. What is hardly read
     twice wants fewer: a rare token would be seen too seldom to be learned."""
     enough = 8000 * (words / 2.4e6) ** 0.4 * min(1.0, passes / 8) ** 0.25
-    return int(min(32_000, max(400, enough)) // 100 * 100)
+    return int(min(MOST_TOKENS, max(400, enough)) // 100 * 100)
+
+
+def _shared_vocabulary(facts: Facts, passes: float) -> int:
+    """Of two sides in one script, which have many words in common."""
+    words = facts.source.words + facts.target.words
+    return _vocabulary(words, passes) + max(map(_characters, (facts.source, facts.target)))
 
 
 def _characters(side: Any) -> int:
