@@ -20,6 +20,7 @@ from conftest import bundled_pairs, small_model
 
 import transduce
 from transduce.data.layout import lay_out
+from transduce.decoding import batches
 from transduce.decoding.batches import PlainEngine, shared_out, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
@@ -27,7 +28,7 @@ from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
 from transduce.decoding.rules import NoRepeat
 from transduce.decoding.search import Roles, moved_up
 from transduce.decoding.terms import Term
-from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loops
+from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loop_search, loops
 from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.blas import address_of_sgemm
 from transduce.engine.incremental import Incremental
@@ -156,6 +157,33 @@ def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) 
         engine.find(requests(), roles, lambda _: None)
     engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # too few to load them for
     assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop")]
+    monkeypatch.setattr(loop_search, "is_compiled", lambda: False)
+    engine.find(requests(), SEARCHES["beam"], lambda _: None)  # too few to wait for a compiler
+    monkeypatch.setattr(auto, "WORTH_COMPILING", 10)
+    engine.find(requests(), SEARCHES["beam"], lambda _: None)
+    assert len(used) == 4
+
+
+def test_what_was_compiled_is_known(tmp_path: Path) -> None:
+    """In a process of its own: compiled code goes where NUMBA_CACHE_DIR says when numba is loaded."""
+    program = (
+        "from transduce.compiled import is_on_disk; from transduce.engine import loops; import numpy as np\n"
+        "print(is_on_disk(loops.exponential)); loops.exponential(np.float32(0)); print(is_on_disk(loops.exponential))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for expected in (["False", "True"], ["True", "True"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == expected
+
+
+def test_a_large_model_has_fewer_lines_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk is what is lost by an interruption; of a large model 4,096 lines take minutes."""
+    engines = [make_engine(small_model(1), SearchSettings(engine=name), "cpu") for name in ("auto", "plain")]
+    monkeypatch.setattr(batches, "LARGE", 1000)
+    engines += [make_engine(small_model(1), SearchSettings(engine=name), "cpu") for name in ("auto", "plain")]
+    assert [engine.chunk for engine in engines] == [4096, 4096, 1024, 1024]
 
 
 def test_batches_are_shared_out_among_workers() -> None:

@@ -229,7 +229,7 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     assert by_clock.decide(RunState(step=500), 296.0, pace) is None
     assert by_clock.decide(RunState(step=500), 297.0, pace) == (500, 500 + 196)
     slow = RunState(step=500, validation_seconds=5.0)  # an update and its share of a validation: one second
-    assert by_clock.decide(slow, 297.0, pace) == (500, 500 + 63)  # seven validations' worth is kept for the end
+    assert by_clock.decide(slow, 297.0, pace) == (500, 500 + 73)  # five validations' worth is kept for the end
     late = RunState(step=500, before_updates=200.0)  # half of the time went by before the first update
     assert by_clock.decide(late, 344.0, pace) is None
     assert by_clock.decide(late, 347.0, pace) == (500, 500 + 96)
@@ -275,6 +275,20 @@ def test_a_machine_that_becomes_faster_does_not_end_a_run_early() -> None:
             state.decay_end, state.decay_seen = by_clock.correct(state, seconds, pace), state.step
             pace.pause()
     assert 380 < seconds < 400  # without: 323
+
+
+def test_a_validation_just_before_the_end_is_left_to_the_end(tmp_path: Path) -> None:
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
+    settings = quick_settings(optimizer={"schedule": "wsd"}, training={"steps": 21, "validate_every": 10})
+    fit(tmp_path / "r", text, valid, settings)
+    steps = [line["step"] for line in metrics.read(RunFolder(tmp_path / "r").metrics) if line["kind"] == "valid"]
+    assert steps == [10, 21]  # not 20, which is no other model than 21
+
+
+def test_a_short_run_on_a_cpu_has_fewer_validations() -> None:
+    """Of two minutes, eight would take a quarter: so four of them, and six of three minutes."""
+    every = [chosen(10_000, minutes).training.validate_every for minutes in (2, 3)]
+    assert every[0] == pytest.approx(every[1], rel=0.1)
 
 
 def clocked(minutes: float, **training: object) -> Settings:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numba
 from llvmlite import binding
 
@@ -11,6 +14,11 @@ from llvmlite import binding
 # fastmath: sums may be taken in any order, which is what lets the processor add four or eight at once.
 kernel = numba.njit(nogil=True, cache=True, fastmath=True, boundscheck=False, error_model="numpy")
 exact = numba.njit(nogil=True, cache=True)  # whole numbers only; nothing to gain
+
+
+def is_on_disk(function: Any) -> bool:
+    """Whether a kernel was compiled on this machine before, and need only be loaded."""
+    return any(Path(function.stats.cache_path).glob(f"*.{function.__name__}-*.nbi"))
 
 
 def external(name: str, address: int, numbers: int) -> numba.types.ExternalFunction:

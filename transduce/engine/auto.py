@@ -26,7 +26,8 @@ from transduce.settings.sections import SearchSettings
 MOST_BEAMS = 16  # that the recorded search follows
 LARGER = 8  # batches that a GPU steps through in the time of one
 FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then
-WORTH_LOOPS = 200  # sentences from which on it pays to load them, and once a machine to wait for their compilation
+WORTH_LOOPS = 200  # sentences from which on it pays to load compiled loops
+WORTH_COMPILING = 2000  # and to wait for their compilation, once on a machine
 
 
 def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
@@ -94,13 +95,20 @@ class CpuEngine(PlainEngine):
     model: Incremental
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        if len(requests) < WORTH_LOOPS or not is_simple(roles) or not can_loop(self.model):
+        few = len(requests) < WORTH_LOOPS
+        if few or not is_simple(roles) or not can_loop(self.model) or len(requests) < self._worth:
             return super().find(requests, roles, found)
         return self._loops.find(requests, roles, found)
 
+    @property
+    def _worth(self) -> int:
+        from transduce.engine.loop_search import is_compiled  # noqa: PLC0415  (numba takes time to load)
+
+        return WORTH_LOOPS if is_compiled() else WORTH_COMPILING
+
     @cached_property
     def _loops(self) -> PlainEngine:
-        from transduce.engine.loop_search import LoopEngine  # noqa: PLC0415  (numba takes time to load)
+        from transduce.engine.loop_search import LoopEngine  # noqa: PLC0415  (as above)
 
         self.model.eval()
         return LoopEngine(self.model, self.device)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from transduce.compiled import is_on_disk
 from transduce.data.layout import lay_out
 from transduce.decoding.batches import PlainEngine
 from transduce.decoding.hypotheses import IMPOSSIBLE, Hypothesis, Request
@@ -54,6 +55,11 @@ class Table(NamedTuple):
     def found(self, rows: np.ndarray) -> Found:
         length, most, *rest = (column[rows] for column in self[1:8])
         return Found(length, most, *rest)
+
+
+def is_compiled() -> bool:
+    """Whether nobody has to wait for it: the loop that a search comes to last is there."""
+    return is_on_disk(loops.advance)
 
 
 class LoopSearch:

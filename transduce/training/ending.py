@@ -17,8 +17,9 @@ from transduce.training.schedule import Decay
 from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed
-CLOSING = 7  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
+CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
 SHORT = 0.1  # of a decay, in which its end is not corrected any more
+NEAR = 0.25  # of the updates between two validations: one that is so near to the end is left to the end
 FINISHING = 5.0, 0.05  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
 
 
@@ -86,6 +87,10 @@ class Ending:
         begin, end = state.decay
         left, since = end - state.step, state.step - max(begin, state.decay_seen)
         return since >= left > (end - begin) * SHORT
+
+    def is_near(self, state: RunState) -> bool:
+        """Whether the last validation comes so soon that one now would tell nothing else."""
+        return state.decay is not None and 0 < state.decay.end - state.step < NEAR * self.validate_every
 
     def correct(self, state: RunState, seconds: float, pace: Pace) -> int | None:
         """The last step, by the clock as it is now; as it was, where steps decide or the pace is not known."""

@@ -254,9 +254,11 @@ def _for_updates(
     if _may_be_guided(settings) and device != "cuda" and updates < GUIDED:
         yield Choice("training.guided_alignment", 0.5, "few updates: a lexicon shows a head where to look")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
-    yield Choice("training.validate_every", int(max(10, updates / 8)), "eight validations, each with a checkpoint")
+    validations = 8 if device == "cuda" or minutes is None else int(min(8, max(3, 2 * minutes)))
+    why = f"{validations} validations, each with a checkpoint"
+    yield Choice("training.validate_every", int(max(10, updates / validations)), why)
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))
-    yield Choice("training.bleu_lines", int(min(500, max(200, 30 * (minutes or 0)))))
+    yield Choice("training.bleu_lines", 500 if device == "cuda" else int(min(500, max(200, 30 * (minutes or 0)))))
 
 
 def _may_be_guided(settings: Settings) -> bool:

@@ -173,6 +173,8 @@ class Trainer:
         state, every = self.state, 1 if at_the_end else self.settings.training.validate_every
         if state.step // every == state.validated // every:
             return False
+        if not at_the_end and self.ending is not None and self.ending.is_near(state):
+            return False
         self.journal.read_verdicts(state, self.clock.seconds)
         return not state.skipped_in_a_row
 
