@@ -50,7 +50,7 @@ def throughput(path: Path) -> None:
 
 
 def transfer(path: Path) -> None:
-    """BLEU on the new text against how much there is of it, a line a way of training."""
+    """BLEU on the new text against how much there is of it, a line a way of training, every seed a dot."""
     runs = [json.loads(line) for line in path.read_text().splitlines()]
     names = {"nothing": "from nothing", "from": "fine-tuned", "lora": "LoRA", "frozen": "encoder frozen"}
     names["mixed"] = "fine-tuned, old text mixed in"
@@ -60,10 +60,13 @@ def transfer(path: Path) -> None:
             mine = [run for run in runs if run["way"] == way]
             pairs = sorted({run["pairs"] for run in mine})
             means = [statistics.mean(run[text] for run in mine if run["pairs"] == count) for count in pairs]
-            axis.plot(pairs, means, marker="o", label=name)
+            colour = axis.plot(pairs, means, label=name)[0].get_color()
+            axis.plot([run["pairs"] for run in mine], [run[text] for run in mine], "o", color=colour, markersize=4)
         axis.set(xscale="log", ylim=0, xlabel="pairs of the new text", ylabel="BLEU")
+        axis.set_xticks([500, 2000, 10_000], ["500", "2,000", "10,000"])
+        axis.minorticks_off()
         axis.set_title(f"on {'the new text, captions' if text == 'captions' else 'the old text, Tatoeba'}", fontsize=11)
-    axes[0].legend(frameon=False)
+    axes[1].legend(frameon=False, loc="center")
     figure.savefig(path.with_suffix(".png"), dpi=150)
     plt.close(figure)
 
