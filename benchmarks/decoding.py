@@ -32,6 +32,7 @@ from transduce.data.lines import read_lines
 from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Penalty, Request
 from transduce.decoding.search import Roles
+from transduce.engine import auto
 from transduce.engine.auto import make_engine
 from transduce.evaluate import bleu
 from transduce.model import Model
@@ -56,6 +57,7 @@ def ours(
     model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[[int], int], engine: str = "auto"
 ) -> Translate:
     """transduce's engine, stopping as the others do."""
+    auto.WORTH_COMPILING = 0  # a user with few lines would not wait for it
     searches = make_engine(model, SearchSettings(engine=engine, precision=precision), device)
     roles = Roles(beam, 1, Penalty(ALPHA, plain=True), exact=False)
 

@@ -365,7 +365,7 @@ def test_resume_repeats_and_loses_nothing(
 
     loaded = transduce.load(model_folder)
     asked = (1, None, None, 0, False, True, None, None, None, (None, None), None)
-    mark = mark_of(model_folder, [str(text)], loaded.search, *asked)
+    mark = mark_of(model_folder, [str(text)], loaded.search, *asked, 4)
     for cut in (1, 1000, len(expected) - 5):
         for left in parts_beside(output):
             left.unlink()

@@ -20,7 +20,6 @@ from conftest import bundled_pairs, small_model
 
 import transduce
 from transduce.data.layout import lay_out
-from transduce.decoding import batches
 from transduce.decoding.batches import PlainEngine, shared_out, side_by_side
 from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
@@ -151,6 +150,7 @@ def test_loops_encode_some_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     monkeypatch.setattr(auto, "WORTH_LOOPS", 10)
+    monkeypatch.setattr(loop_search, "is_compiled", lambda: True)
     monkeypatch.setattr(LoopSearch, "run", lambda self: used.append(self.roles) or [[]] * len(self.sentences))
     engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
     for roles in SEARCHES.values():
@@ -158,9 +158,11 @@ def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) 
     engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # too few to load them for
     assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop")]
     monkeypatch.setattr(loop_search, "is_compiled", lambda: False)
+    engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
+    monkeypatch.setattr(auto, "WORTH_COMPILING", len(requests()) + 1)
     engine.find(requests(), SEARCHES["beam"], lambda _: None)  # too few to wait for a compiler
-    monkeypatch.setattr(auto, "WORTH_COMPILING", 10)
-    engine.find(requests(), SEARCHES["beam"], lambda _: None)
+    assert len(used) == 3
+    engine.find(requests(), SEARCHES["beam"], lambda _: None)  # but there are more of them
     assert len(used) == 4
 
 
@@ -180,10 +182,12 @@ def test_what_was_compiled_is_known(tmp_path: Path) -> None:
 
 def test_a_large_model_has_fewer_lines_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk is what is lost by an interruption; of a large model 4,096 lines take minutes."""
-    engines = [make_engine(small_model(1), SearchSettings(engine=name), "cpu") for name in ("auto", "plain")]
-    monkeypatch.setattr(batches, "LARGE", 1000)
-    engines += [make_engine(small_model(1), SearchSettings(engine=name), "cpu") for name in ("auto", "plain")]
-    assert [engine.chunk for engine in engines] == [4096, 4096, 1024, 1024]
+    model = small_model(1)
+    weights = sum(weight.numel() for weight in model.parameters())
+    for large, lines in ((weights, 4096), (weights - 1, 1024)):
+        monkeypatch.setattr(auto, "LARGE", large)
+        for name in ("auto", "plain"):  # they lay weights out in their own way
+            assert make_engine(model, SearchSettings(engine=name), "cpu").chunk == lines
 
 
 def test_batches_are_shared_out_among_workers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ exact = numba.njit(nogil=True, cache=True)  # whole numbers only; nothing to gai
 
 def is_on_disk(function: Any) -> bool:
     """Whether a kernel was compiled on this machine before, and need only be loaded."""
-    return any(Path(function.stats.cache_path).glob(f"*.{function.__name__}-*.nbi"))
+    source = Path(function.py_func.__code__.co_filename).stat().st_mtime
+    name = f"*.{function.__name__}-*.py{sys.version_info[0]}{sys.version_info[1]}*.nbi"
+    return any(index.stat().st_mtime >= source for index in Path(function.stats.cache_path).glob(name))
 
 
 def external(name: str, address: int, numbers: int) -> numba.types.ExternalFunction:

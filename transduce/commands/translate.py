@@ -154,8 +154,9 @@ def translate(
     check_workers(workers, translator.search.engine)
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
-    mark = mark_of(model, inputs, translator.search, *asked, *([CHUNK] if workers > 1 else []))
-    kept = lines_kept(output, resume, mark, translator.engine.chunk if workers == 1 else CHUNK)
+    chunk = min(CHUNK, translator.engine.chunk) if workers > 1 else translator.engine.chunk
+    mark = mark_of(model, inputs, translator.search, *asked, chunk)
+    kept = lines_kept(output, resume, mark, chunk)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
     short = None if shortlist is None else Shortlist.from_lines(read_lines(shortlist), str(shortlist))
@@ -172,7 +173,7 @@ def translate(
     def translations() -> Iterator[Translation]:
         with (SILENT if on_screen else report).progress("translate") as bar:
             begins = mine(read_lines(prefix)) if prefix else ()
-            given = mine(_input_lines(files)), wishes, 1 if at_keyboard else None, bar, begins
+            given = mine(_input_lines(files)), wishes, 1 if at_keyboard else chunk, bar, begins
             if workers == 1 or at_keyboard:
                 yield from translator.stream(*given)
             else:

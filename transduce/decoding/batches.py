@@ -16,8 +16,6 @@ from transduce.decoding.rules import at_least, within_vocabulary
 from transduce.decoding.search import Roles, search
 from transduce.models.seq2seq import Seq2Seq
 
-LINES, FEWER_LINES = 4096, 1024  # of a chunk; what an interrupted command leaves behind are whole ones
-LARGE = 10_000_000  # weights of a model that takes minutes for 4,096 lines on a CPU
 MOST_WORKERS = 4  # threads; Python runs one at a time, and more would wait for one another
 CORES = threading.Lock()
 Item = TypeVar("Item")
@@ -43,21 +41,15 @@ class HasPart(Protocol):
         """Its tokens are called by their place in `columns`, ascending, special ones as ever."""
 
 
-def lines_at_once(model: Seq2Seq, device: str) -> int:
-    """Enough for full batches of like length, and few enough that an interrupted command loses no minutes of work."""
-    is_large = sum(weight.numel() for weight in model.parameters()) > LARGE
-    return FEWER_LINES if is_large and device == "cpu" else LINES
-
-
 class PlainEngine:
     """The readable search of search.py, on batches of like length, longest first."""
 
+    chunk = 4096
     takes_rules = True
 
     def __init__(self, model: Seq2Seq, device: str, name: str = "plain", larger: int = 1) -> None:
         """`larger`: times as large batches as are asked for."""
         self.model = model
-        self.chunk = lines_at_once(model, device)
         self.device = device
         self.name = f"{name} on {device}"
         self.larger = larger

@@ -23,15 +23,29 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 
+LARGE = 20_000_000  # weights
+FEWER_LINES = 1024
 MOST_BEAMS = 16  # that the recorded search follows
 LARGER = 8  # batches that a GPU steps through in the time of one
 FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then
 WORTH_LOOPS = 200  # sentences from which on it pays to load compiled loops
-WORTH_COMPILING = 2000  # and to wait for their compilation, once on a machine
+WORTH_COMPILING = 2000  # of all searches together: to wait for their compilation, once on a machine
 
 
 def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
     """The engine that settings ask for."""
+    engine = _engine_of(model, search, device)
+    if device == "cpu" and is_large(model):
+        engine.chunk = FEWER_LINES  # an interrupted command leaves whole chunks, and loses no minutes of work
+    return engine
+
+
+def is_large(model: Seq2Seq) -> bool:
+    """Whether products take nearly all of the time on a CPU, and a thousand lines a minute or more."""
+    return sum(weight.numel() for weight in model.parameters()) > LARGE
+
+
+def _engine_of(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
     if search.engine == "ctranslate2":
         return CTranslate2Engine(model, search.precision, device)
     dtype = choose_dtype(search.precision, device)
@@ -93,18 +107,18 @@ class CpuEngine(PlainEngine):
     """Greedy and beam search of many sentences by compiled loops; any other search by PyTorch alone."""
 
     model: Incremental
+    _sentences = 0  # that loops could have searched
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        few = len(requests) < WORTH_LOOPS
-        if few or not is_simple(roles) or not can_loop(self.model) or len(requests) < self._worth:
+        if len(requests) < WORTH_LOOPS or not is_simple(roles) or not can_loop(self.model):
             return super().find(requests, roles, found)
-        return self._loops.find(requests, roles, found)
+        self._sentences += len(requests)
+        return self._loops.find(requests, roles, found) if self._pays() else super().find(requests, roles, found)
 
-    @property
-    def _worth(self) -> int:
+    def _pays(self) -> bool:
         from transduce.engine.loop_search import is_compiled  # noqa: PLC0415  (numba takes time to load)
 
-        return WORTH_LOOPS if is_compiled() else WORTH_COMPILING
+        return self._sentences >= WORTH_COMPILING or is_compiled()
 
     @cached_property
     def _loops(self) -> PlainEngine:

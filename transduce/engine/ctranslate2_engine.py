@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import torch
 
-from transduce.decoding.batches import batches, lines_at_once
+from transduce.decoding.batches import batches
 from transduce.decoding.choose import Best
 from transduce.decoding.hypotheses import Hypothesis, Request, ranked
 from transduce.decoding.rules import Forbid, NoRepeat, RepetitionPenalty, at_least, begin_with_prefix
@@ -42,6 +42,7 @@ GROUP = 8  # batches of ours that it is given at once
 class CTranslate2Engine:
     """Greedy and beam search on a CPU, in float32 or in whole numbers."""
 
+    chunk = 4096
     takes_rules = False
 
     def __init__(self, model: Seq2Seq, precision: str, device: str) -> None:
@@ -54,7 +55,6 @@ class CTranslate2Engine:
         if precision in ("bfloat16", "float16"):
             raise SettingsError(f"search.precision={precision} is not for ctranslate2 on a CPU; take float32 or int8")
         cores = usable_cores()
-        self.chunk = lines_at_once(model, device)
         self._end = [token_name(END)] if model.source_end else []
         path = _converted(model)
         before = torch.get_num_threads()

@@ -89,7 +89,7 @@ class Ending:
         return since >= left > (end - begin) * SHORT
 
     def is_near(self, state: RunState) -> bool:
-        """Whether the last validation comes so soon that one now would tell nothing else."""
+        """Whether the last validation comes so soon that one now is not worth its time."""
         return state.decay is not None and 0 < state.decay.end - state.step < NEAR * self.validate_every
 
     def correct(self, state: RunState, seconds: float, pace: Pace) -> int | None:

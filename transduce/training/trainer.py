@@ -168,8 +168,8 @@ class Trainer:
         )
 
     def _validation_is_due(self, at_the_end: bool = False) -> bool:
-        """Every so many steps; later where the last update was skipped: the one before it may have ruined the weights,
-        and no good checkpoint is to give way to such ones."""
+        """Every so many steps, but not just before the end, which has its own; later where the last update was skipped:
+        the one before it may have ruined the weights, and no good checkpoint is to give way to such ones."""
         state, every = self.state, 1 if at_the_end else self.settings.training.validate_every
         if state.step // every == state.validated // every:
             return False
