@@ -23,8 +23,8 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 
-LARGE = 20_000_000  # weights
-FEWER_LINES = 1024
+LARGE = 20_000_000  # weights of a model that is
+FEWER_LINES = 1024  # that it has at once
 MOST_BEAMS = 16  # that the recorded search follows
 LARGER = 8  # batches that a GPU steps through in the time of one
 FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then

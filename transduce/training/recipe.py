@@ -113,7 +113,8 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
     scripts = facts.source.script, facts.target.script
     alike = scripts[0] == scripts[1]
     source, target = (_vocabulary(2 * side.words, passes) + _characters(side) for side in (facts.source, facts.target))
-    if settings.text.joint if recipe.has("text.joint") else alike or device == "cuda":
+    joint = settings.text.joint if recipe.has("text.joint") else alike or device == "cuda"
+    if joint:
         both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
         yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
         size = _shared_vocabulary(facts, passes) if alike else min(MOST_TOKENS, source + target)
