@@ -136,7 +136,8 @@ def test_a_closed_pipe_is_no_error(model_folder: Path, tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
     assert done.stdout.count("\n") == 2
     assert done.returncode == 0
-    assert done.stderr == ""
+    told = [line for line in done.stderr.splitlines() if not line.startswith("translate: lines")]  # how far it is
+    assert told == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
