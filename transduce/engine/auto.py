@@ -17,7 +17,6 @@ from transduce.engine.incremental import Incremental
 from transduce.engine.weights import alike, cast_copy, decoder_weights
 from transduce.errors import SettingsError
 from transduce.fast import kernels
-from transduce.fast.modules import make_fast
 from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Transformer
@@ -54,9 +53,9 @@ def _engine_of(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
             raise SettingsError(f"search.precision={search.precision} needs search.engine=auto; plain is float32")
         return PlainEngine(model, device)
     if isinstance(model, Ensemble):
-        each = [_incremental(one, dtype, device) or one for one in model.each()]
+        each = [_incremental(one, dtype) or one for one in model.each()]
         return PlainEngine(Ensemble(each), device, f"ensemble of {len(each)}")
-    incremental = _incremental(model, dtype, device)
+    incremental = _incremental(model, dtype)
     if incremental is None:
         return PlainEngine(model, device, "plain (no fast way for this model),")
     name = f"fast ({str(dtype).removeprefix('torch.')})"
@@ -69,24 +68,21 @@ def _engine_of(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
 
 def make_steps(model: Seq2Seq, device: str) -> Engine:
     """Fast steps in float32, nothing recorded: for a model that changes again, as in training."""
-    incremental = _incremental(model, torch.float32, device)
+    incremental = _incremental(model, torch.float32)
     if incremental is None:
         return PlainEngine(model, device)
     larger = LARGER if device == "cuda" and len(model.projection.weight) <= FEW_TOKENS else 1
     return PlainEngine(incremental, device, "fast (float32)", larger)
 
 
-def _incremental(model: Seq2Seq, dtype: torch.dtype, device: str) -> Incremental | None:
+def _incremental(model: Seq2Seq, dtype: torch.dtype) -> Incremental | None:
     """None: there is no fast way for this model."""
     weights = decoder_weights(model, dtype)
     if weights is None:
         return None
     copy = cast_copy(model, dtype)
     assert isinstance(copy, Transformer)
-    incremental = Incremental(copy, weights).eval()
-    if device == "cuda" and dtype == torch.bfloat16 and kernels.HAS_TRITON:
-        make_fast(incremental.encoder)
-    return incremental
+    return Incremental(copy, weights).eval()
 
 
 def choose_dtype(precision: str, device: str) -> torch.dtype:

@@ -11,20 +11,19 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from transduce.decoding.hypotheses import IMPOSSIBLE, Penalty
-from transduce.engine.incremental import Incremental
-from transduce.engine.weights import Heads, Layer, Norm, position_table
+from transduce.engine.recorded_encoder import RecordedEncoder
+from transduce.engine.recorded_parts import embedded, inner, joined
+from transduce.engine.weights import Heads, Layer, Norm
 from transduce.fast.kernels.choose import Slots, choose
-from transduce.fast.kernels.decode_attention import add_norm, embed, look_at_memory, look_back, put_memory
-from transduce.nn.precision import Affine
-from transduce.nn.rows import Rows
+from transduce.fast.kernels.decode_attention import look_at_memory, look_back, put_memory
 from transduce.text.special import BEGIN
 
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
-ARRIVING = (1, 8, 64, 256, 1024)  # sentences whose arrival together is recorded too
-MOST_ARRIVALS = 16  # such recordings
+ARRIVING = (1, 8, 64, 256, 512, 1024, 2048)  # sentences whose arrival together is recorded too
+MOST_ARRIVALS = 48  # such recordings
 
 
 class Shape(NamedTuple):
@@ -51,9 +50,9 @@ class Arrivals(NamedTuple):
 class RecordedSearch:
     """R sentences that are searched side by side."""
 
-    def __init__(self, model: Incremental, shape: Shape, device: str) -> None:
-        self.model = model
-        self.weights = model.weights
+    def __init__(self, encoder: RecordedEncoder, shape: Shape, device: str) -> None:
+        self.encoder = encoder
+        self.weights = encoder.model.weights
         self.shape = shape
         self.device = device
         self.slots = _empty_slots(shape, device)
@@ -110,9 +109,7 @@ class RecordedSearch:
     def _arrive(self, new: Arrivals) -> None:
         """Encode, project what the decoder looks at, and begin."""
         slots, places = self.slots, new.places.long()
-        at = torch.arange(new.tokens.size(1), device=self.device).expand_as(new.tokens)
-        segments = (at < new.source.unsqueeze(1)).long()
-        states = self.model.encode(Rows(new.tokens.long() * segments, segments, at * segments)).states
+        states = self.encoder.states(new.tokens, new.source)
         for layer, (keys, values) in zip(self.weights.layers, self.memory, strict=True):
             put_memory(F.linear(states, *layer.cross_keys_values), keys, values, new.places, new.source)
         first = slots.scores[:1].clone().fill_(IMPOSSIBLE).index_fill_(1, places.new_zeros(1), 0.0)  # only one begins
@@ -128,7 +125,7 @@ class RecordedSearch:
     def _run(self) -> None:
         """One step."""
         w, penalty = self.weights, self.shape.penalty
-        x = self._embedded()
+        x = embedded(w.embedding, self.slots.tokens, self.slots.length, w.dtype)
         h = w.layers[0].self_norm(x) if w.norm_before else x
         for i, layer in enumerate(w.layers):
             after = w.layers[i + 1].self_norm if i + 1 < len(w.layers) else w.final_norm
@@ -138,26 +135,19 @@ class RecordedSearch:
         logits = _project(h * w.projection_scale if w.projection_scale != 1 else h, w.projection.weight)
         choose(logits, w.projection.bias, self.slots, penalty.alpha, penalty.plain, self.shape.exact)
 
-    def _embedded(self) -> Tensor:
-        """The last token of every hypothesis as a vector (R * B, D)."""
-        w, slots, embedding = self.weights, self.slots, self.weights.embedding
-        table, positions = embedding.tokens.weight, position_table(embedding)
-        x = embed(slots.tokens, slots.length, table, positions, embedding.scale, w.dtype)
-        return x if isinstance(embedding.norm, nn.Identity) else embedding.norm(x)
-
     def _layer(self, i: int, layer: Layer, x: Tensor, h: Tensor, after: Norm | None) -> tuple[Tensor, Tensor]:
         """x (R * B, D) and what the layer reads of it, h, through the layer; `after`: the norm behind it."""
         w, slots, before = self.weights, self.slots, self.weights.norm_before
         qkv = F.linear(h, *layer.self_qkv)
         read = look_back(qkv, *self.past[i], slots.ancestors, slots.length, slots.active, w.self_heads.scale)
-        x, h = _leave(x, F.linear(read, *layer.self_output), layer.cross_norm if before else layer.self_norm, before)
+        x, h = joined(x, F.linear(read, *layer.self_output), layer.cross_norm if before else layer.self_norm, before)
 
         q = F.linear(h, *layer.cross_query)
         read = look_at_memory(q, *self.memory[i], slots.source, slots.active, self.shape.beams, w.cross_heads.scale)
-        x, h = _leave(x, F.linear(read, *layer.cross_output), layer.norm if before else layer.cross_norm, before)
+        x, h = joined(x, F.linear(read, *layer.cross_output), layer.norm if before else layer.cross_norm, before)
 
-        h = _inner(h, layer.inner, w.activation)
-        return _leave(x, F.linear(h, *layer.outer), after, before)
+        h = inner(h, layer.inner, w.activation)
+        return joined(x, F.linear(h, *layer.outer), after, before)
 
     def _caches(self, heads: Heads, slots: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer."""
@@ -170,8 +160,8 @@ class RecordedSearch:
 
 
 def recorded_width(width: int) -> int:
-    """To a width that is recorded: 8, 16, 24, 32, 40, ..., 64, 80, 96, ..."""
-    step = max(8, 1 << max(0, (width - 1).bit_length() - 3))
+    """To a width that is recorded: 2, 4, 6, ..., 32, 36, 40, ..., 64, 72, 80, ..."""
+    step = max(2, 1 << max(0, (width - 1).bit_length() - 4))
     return -(-width // step) * step
 
 
@@ -181,20 +171,6 @@ def _fill(own: Arrivals, new: Arrivals) -> None:
         to[: len(given), ...][(..., slice(0, given.size(1))) if given.dim() == 2 else ...] = given
         if len(given) < len(to):
             to[len(given) :] = to[len(given) - 1]
-
-
-def _leave(x: Tensor, written: Tensor, norm: Norm | None, before: bool) -> tuple[Tensor, Tensor]:
-    """The residual sum, and what is read next: its norm. Where the norm comes after the sum, it is both."""
-    if norm is None:
-        x = x + written
-        return x, x
-    return add_norm(x, written, *norm, keep=before)
-
-
-def _inner(h: Tensor, inner: Affine, activation: Callable[[Tensor], Tensor]) -> Tensor:
-    if activation is F.relu and h.is_cuda and inner.bias is not None:
-        return torch._addmm_activation(inner.bias, h, inner.weight.t())  # bias and ReLU inside the product
-    return activation(F.linear(h, *inner))
 
 
 def _project(h: Tensor, weight: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from transduce.decoding.search import Roles
 from transduce.engine.incremental import Incremental
 from transduce.engine.places import Look, Places
 from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape
+from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.waiting import Waiting
 from transduce.engine.walk_back import Found, hypotheses_of
 from transduce.errors import SettingsError
@@ -47,6 +48,7 @@ class RefillEngine:
     def __init__(self, model: Incremental, device: str) -> None:
         self.model = model
         self.device = device
+        self._encoder = RecordedEncoder(model)
         self._recordings: dict[Shape, RecordedSearch] = {}
 
     @torch.inference_mode()
@@ -147,7 +149,7 @@ class RefillEngine:
         if shape not in self._recordings:
             while len(self._recordings) >= KEPT or (self._recordings and rows * each > self._room()):
                 del self._recordings[next(iter(self._recordings))]
-            self._recordings[shape] = RecordedSearch(self.model, shape, self.device)
+            self._recordings[shape] = RecordedSearch(self._encoder, shape, self.device)
         return self._recordings[shape]
 
     def _bytes_of_one(self, steps: int, sources: int, beams: int) -> int:

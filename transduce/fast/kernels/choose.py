@@ -18,6 +18,7 @@ from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 CHUNK = 64  # tokens whose best is kept
 PART = 2048  # tokens that a program reads
+ALONE, WITH_BEAMS = 1, 4  # warps that choose for a sentence
 _END, _PAD, _BEGIN, _UNKNOWN = (tl.constexpr(token) for token in (END, PAD, BEGIN, UNKNOWN))
 
 
@@ -203,5 +204,6 @@ def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plai
         slots.tokens, slots.scores, slots.ancestors, slots.length, slots.most, slots.active, slots.ended,
         slots.finished, slots.history, slots.parents, slots.end_totals, slots.end_parents, alpha,
         vocabulary, chunks, parts, beams, steps, wanted, count, CHUNK, biased, plain, exact and beams > 1,
-        *map(triton.next_power_of_2, (beams, chunks, parts, steps, wanted, count)), num_warps=4,
+        *map(triton.next_power_of_2, (beams, chunks, parts, steps, wanted, count)),
+        num_warps=ALONE if beams == 1 else WITH_BEAMS,
     )  # fmt: skip

@@ -236,8 +236,8 @@ def look_at_memory(
 
 
 @triton.jit
-def _put(packed_at, keys_at, values_at, place_at, source_at, S: tl.constexpr, H: tl.constexpr, K: tl.constexpr,
-         V: tl.constexpr, ROOM: tl.constexpr, W2: tl.constexpr):  # fmt: skip
+def _put(packed_at, keys_at, values_at, place_at, source_at, S, H: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+         ROOM: tl.constexpr, W2: tl.constexpr):  # fmt: skip
     """A slot of a source: its keys and values to where its sentence lies, every head by itself."""
     sentence, slot = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if slot >= tl.load(source_at + sentence):
