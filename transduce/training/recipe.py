@@ -117,7 +117,7 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
     if joint:
         both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
         yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
-        size = _shared_vocabulary(facts, passes) if alike else min(MOST_TOKENS, source + target)
+        size = _shared_vocabulary(facts, passes) if alike else _joined_vocabulary(source, target)
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     else:
         yield Choice("text.joint", False, f"{scripts[0]} and {scripts[1]} share no words")
@@ -157,6 +157,11 @@ def _shared_vocabulary(facts: Facts, passes: float) -> int:
     """Of two sides in one script, which have many words in common."""
     words = facts.source.words + facts.target.words
     return _vocabulary(words, passes) + max(map(_characters, (facts.source, facts.target)))
+
+
+def _joined_vocabulary(source: int, target: int) -> int:
+    """Of two scripts, from the size that each side would have: an eighth (digits, signs, names) is the same in both."""
+    return min(MOST_TOKENS, (source + target) * 7 // 8 // 100 * 100)
 
 
 def _characters(side: Any) -> int:
