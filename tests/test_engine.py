@@ -299,7 +299,12 @@ print("equal")
 
 @pytest.mark.parametrize(
     ("size", "n_best", "norm", "plain", "exact", "biased"),
-    [(1, 1, "after", False, True, True), (2, 2, "before", False, True, False), (3, 1, "after", True, False, True)],
+    [
+        (1, 1, "after", False, True, True),
+        (2, 2, "before", False, True, False),
+        (2, 1, "before", True, True, False),
+        (3, 1, "after", True, False, True),
+    ],
 )
 def test_a_recorded_search_is_the_plain_one(
     size: int, n_best: int, norm: str, plain: bool, exact: bool, biased: bool

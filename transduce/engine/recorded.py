@@ -16,6 +16,7 @@ from torch import Tensor
 from transduce.decoding.hypotheses import IMPOSSIBLE, Penalty
 from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.recorded_parts import embedded, inner, joined
+from transduce.engine.walk_back import of_lengths
 from transduce.engine.weights import Heads, Layer, Norm
 from transduce.fast.kernels.choose import Slots, choose
 from transduce.fast.kernels.decode_attention import look_at_memory, look_back, put_memory
@@ -56,6 +57,7 @@ class RecordedSearch:
         self.shape = shape
         self.device = device
         self.slots = _empty_slots(shape, device)
+        self.penalties = torch.from_numpy(of_lengths(shape.penalty, shape.steps)).to(device)
         self.past = self._caches(self.weights.self_heads, shape.steps * shape.beams)
         self.memory = self._caches(self.weights.cross_heads, shape.sources)
         # what is played leaves nothing there that is read later, so all recordings work in the same memory

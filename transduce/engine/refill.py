@@ -23,8 +23,9 @@ from transduce.engine.places import Look, Places
 from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape
 from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.waiting import Waiting
-from transduce.engine.walk_back import Found, hypotheses_of
+from transduce.engine.walk_back import Found, Only, hypotheses_of
 from transduce.errors import SettingsError
+from transduce.fast.kernels.walk_back import walk_back
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
 MANY, MANY_STEPS, FEW_STEPS = 512, 1, 2  # steps of a round; of many sentences some are always done
@@ -38,7 +39,7 @@ class Done(NamedTuple):
     """Sentences that are done, and their tables once they have come from the GPU."""
 
     requests: np.ndarray
-    tables: list[Tensor]
+    tables: list[Tensor]  # as `hypotheses_of` reads them; where only the best is wanted, that one
     arrived: torch.cuda.Event | None
 
 
@@ -117,13 +118,13 @@ class RefillEngine:
             yield self._asked_for(search, places.leave(some), some)
 
     def _asked_for(self, search: RecordedSearch, requests: np.ndarray, some: np.ndarray) -> Done:
-        """The tables of some places; of all together they need not be picked out."""
+        """What was found in some places."""
         s = search.slots
-        tables = [s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores]
-        if len(some) < search.shape.sentences:
-            where = self._send(torch.from_numpy(some))
-            tables = [table.index_select(0, where) for table in tables]
-        return Done(requests, *self._on_its_way(tables))
+        where = self._send(torch.from_numpy(some))
+        if search.shape.wanted == 1:
+            return Done(requests, *self._on_its_way(list(walk_back(s, where, search.penalties))))
+        tables = (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
+        return Done(requests, *self._on_its_way([table.index_select(0, where) for table in tables]))
 
     def _on_its_way(self, tables: list[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
         """Copies of these that come from the GPU by themselves, and when they are here."""
@@ -180,7 +181,10 @@ def _can_read(done: Done, before: Look | None) -> bool:
 def _hypotheses(done: Done, roles: Roles) -> list[list[Hypothesis]]:
     if done.arrived is not None:
         done.arrived.synchronize()
-    return hypotheses_of(Found(*(table.numpy() for table in done.tables)), roles.n_best, roles.penalty)
+    tables = [table.numpy() for table in done.tables]
+    if roles.n_best == 1:
+        return Only(*tables).hypotheses(roles.penalty)
+    return hypotheses_of(Found(*tables), roles.n_best, roles.penalty)
 
 
 def _round_up(size: int) -> int:

@@ -30,7 +30,7 @@ def hypotheses_of(found: Found, wanted: int, penalty: Penalty) -> list[list[Hypo
     """The best `wanted` of each sentence: those that ended, then those that its limit cut, best first."""
     found = found.shortened()
     if found.history.shape[2] == 1:
-        return _only_hypotheses(found, penalty)
+        return _followed(found).hypotheses(penalty)
     totals, scores, tokens, beams, complete = _candidates(found, penalty)
     rank = np.where(complete, scores, scores - 1e9)  # the impossible stays last
     order = rank.argmax(1)[:, None] if wanted == 1 else np.argsort(-rank, axis=1, kind="stable")[:, :wanted]
@@ -45,23 +45,40 @@ def hypotheses_of(found: Found, wanted: int, penalty: Penalty) -> list[list[Hypo
     return [[h for h in hypotheses if h.log_probability > IMPOSSIBLE] for hypotheses in some]
 
 
-def _only_hypotheses(found: Found, penalty: Penalty) -> list[list[Hypothesis]]:
-    """Of each sentence the one hypothesis that greedy search follows: it ended with the last step, or was cut there."""
+class Only(NamedTuple):
+    """One hypothesis of each of F sentences; see `Written` in fast/kernels/walk_back.py."""
+
+    tokens: np.ndarray  # (F, T)
+    length: np.ndarray  # (F,) tokens that are meant
+    total: np.ndarray  # (F,)
+    ended: np.ndarray  # (F,)
+
+    def hypotheses(self, penalty: Penalty) -> list[list[Hypothesis]]:
+        length, total, ended = self.length, self.total.astype(np.float64), self.ended.astype(bool)
+        used = int(length.max(initial=0))
+        scores = total / of_lengths(penalty, used + 1)[np.maximum(length + ended, 1) - 1]
+        each = zip(*(column.tolist() for column in (self.tokens[:, :used], length, scores, total, ended)), strict=True)
+        return [[Hypothesis(row[:n], s, t, c)] if t > IMPOSSIBLE else [] for row, n, s, t, c in each]
+
+
+def of_lengths(penalty: Penalty, most: int) -> np.ndarray:
+    """What log-probabilities are divided by: [n] of n + 1 tokens."""
+    return np.array([penalty.of_length(n) for n in range(1, most + 1)])
+
+
+def _followed(found: Found) -> Only:
+    """What greedy search follows: it ended with the last step, or was cut there."""
     last = np.maximum(found.length, 1) - 1
     ends = found.end_totals[np.arange(len(last)), last, 0]
     ended = ends > IMPOSSIBLE
-    totals = np.where(ended, ends, found.scores[:, 0]).astype(np.float64)
-    lengths = np.array([penalty.of_length(n) for n in range(1, found.history.shape[1] + 1)])  # [n]: of n + 1 tokens
-    columns = (found.history[:, :, 0], found.length - ended, totals / lengths[last], totals, ended)
-    each = zip(*(column.tolist() for column in columns), strict=True)
-    return [[Hypothesis(row[:n], s, t, c)] if t > IMPOSSIBLE else [] for row, n, s, t, c in each]
+    return Only(found.history[:, :, 0], found.length - ended, np.where(ended, ends, found.scores[:, 0]), ended)
 
 
 def _candidates(found: Found, penalty: Penalty) -> tuple[np.ndarray, ...]:
     """Of each sentence, (F, T * B + B): log-probability, score, number of tokens, last hypothesis, whether it ended."""
     count, steps, beams = found.end_totals.shape
     at = np.arange(steps)
-    lengths = np.array([penalty.of_length(n) for n in range(1, steps + 2)])  # [n]: of n + 1 tokens
+    lengths = of_lengths(penalty, steps + 1)
     totals = np.where(at[None, :, None] < found.length[:, None, None], found.end_totals, IMPOSSIBLE)
     cut = (found.length >= found.most)[:, None] & (found.scores > IMPOSSIBLE)
     open_totals = np.where(cut, found.scores, IMPOSSIBLE)
