@@ -15,6 +15,7 @@ import transduce
 from transduce.cli import main
 from transduce.commands.convert import convert
 from transduce.data.layout import lay_out
+from transduce.decoding.sentences import sentences_of
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.files.run_folder import CONFIG
@@ -245,3 +246,18 @@ def _edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     generation = path.with_name("generation_config.json")
     generation.unlink(missing_ok=True)
+
+
+def test_a_source_that_is_cut_keeps_the_mark_behind_it() -> None:
+    """As the older mBART has it: text, END, the mark of its language."""
+
+    class Behind:
+        def encode(self, texts: list[str]) -> list[list[int]]:
+            return [[*range(10, 10 + len(text)), END, 5] for text in texts]
+
+    (cut,) = sentences_of(["a" * 20], Behind(), 8, split=False)  # type: ignore[arg-type]
+    assert cut.source == [10, 11, 12, 13, 14, 15, END, 5]
+    assert not cut.whole
+    (whole,) = sentences_of(["a" * 6], Behind(), 8, split=False)  # type: ignore[arg-type]
+    assert whole.source == [10, 11, 12, 13, 14, 15, END, 5]
+    assert whole.whole

@@ -54,7 +54,7 @@ def sentences_of(
         elif split:
             found += _pieces(sentence, tokenizer, longest, protection, usual)
         else:
-            found.append(sentence._replace(source=sentence.source[:longest], whole=False))
+            found.append(sentence._replace(source=_cut(sentence.source, longest), whole=False))
     return found
 
 
@@ -180,13 +180,19 @@ def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str
         gap = sentence[len(sentence.rstrip()) :] if text else gap + sentence
 
 
+def _cut(ids: list[int], longest: int) -> list[int]:
+    """The first tokens of a source that is too long; where it ends with END and the mark of a language, those too."""
+    ending = ids[-2:] if ids[-2:-1] == [END] else []
+    return [*ids[: longest - len(ending)], *ending] if len(ids) > longest else ids
+
+
 def _pieces(
     sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection, usual: Usual | None
 ) -> list[Sentence]:
     """A sentence that is too long, halved until every piece is one that a model can be good at."""
     line, gap, text, _, ids, *_ = sentence
     if len(ids) <= min(longest, PIECE) or len(text) < 2:
-        return [sentence._replace(source=ids[:longest], whole=len(ids) <= longest, long=True)]
+        return [sentence._replace(source=_cut(ids, longest), whole=len(ids) <= longest, long=True)]
     left, right = halve(text, protection.within(text))
     between = left[len(left.rstrip()) :]
     parts = [(line, gap, left.strip()), (line, between, right.strip())]

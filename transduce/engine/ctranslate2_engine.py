@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +39,7 @@ PART = "part-"  # how the names of folders begin that are being written, or dele
 A_DAY = 86400  # seconds; who began one earlier is gone
 TOGETHER = 32  # sentences of a batch, which is where CTranslate2 is fastest
 GROUP = 8  # batches of ours that it is given at once
+AHEAD = 1  # such groups that it has begun before the answers of one are read: it works while Python does
 
 
 class CTranslate2Engine:
@@ -63,28 +66,32 @@ class CTranslate2Engine:
         self.name = f"ctranslate2 ({precision}) on {device}"
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        options = _options(roles)
         results: list[list[Hypothesis]] = [[] for _ in requests]
-        sizes = [len(request.source) + 1 for request in requests]
-        by_least: dict[int, list[int]] = {}  # it has one least length for all that it is given
-        for i, request in enumerate(requests):
-            by_least.setdefault(request.least, []).append(i)
-        for group in by_least.values():
-            for batch in batches(group, sizes, GROUP * roles.slots, roles.size):
-                answers = self._ask(batch, requests, roles, options)
-                too_long: dict[int, list[int]] = {}  # they went on for as long as others may; by their own limit
-                for i, answer in answers.items():
-                    if any(len(names) - len(roles.begin) > requests[i].most for names in answer.hypotheses):
-                        too_long.setdefault(requests[i].most, []).append(i)
-                for those in too_long.values():
-                    answers |= self._ask(those, requests, roles, options)
-                for i, answer in answers.items():
-                    results[i] = _hypotheses(answer, requests[i], roles)
-                found(len(batch))
+        ask = functools.partial(self._ask, requests, roles, _options(roles))
+
+        def read(asked: dict[int, Any]) -> None:
+            answers = {i: answer.result() for i, answer in asked.items()}
+            too_long: dict[int, list[int]] = {}  # they went on for as long as others may; by their own limit
+            for i, answer in answers.items():
+                if any(len(names) - len(roles.begin) > requests[i].most for names in answer.hypotheses):
+                    too_long.setdefault(requests[i].most, []).append(i)
+            for those in too_long.values():
+                answers |= {i: answer.result() for i, answer in ask(those).items()}
+            for i, answer in answers.items():
+                results[i] = _hypotheses(answer, requests[i], roles)
+            found(len(asked))
+
+        begun: deque[dict[int, Any]] = deque()
+        for batch in _batches(requests, roles):
+            begun.append(ask(batch))
+            if len(begun) > AHEAD:
+                read(begun.popleft())
+        for asked in begun:
+            read(asked)
         return results
 
-    def _ask(self, which: list[int], requests: list[Request], roles: Roles, options: dict[str, Any]) -> dict[int, Any]:
-        """Some sentences of one least length; each may become as long as the longest may."""
+    def _ask(self, requests: list[Request], roles: Roles, options: dict[str, Any], which: list[int]) -> dict[int, Any]:
+        """Some sentences of one least length, each of which may become as long as the longest may: answers to come."""
         some = [requests[i] for i in which]
         answers = self._translator.translate_batch(
             [[*map(token_name, request.source), *self._end] for request in some],
@@ -92,9 +99,20 @@ class CTranslate2Engine:
             max_decoding_length=max(request.most for request in some) + len(roles.begin),
             min_decoding_length=some[0].least,
             max_batch_size=TOGETHER,
+            asynchronous=True,
             **options,
         )
         return dict(zip(which, answers, strict=True))
+
+
+def _batches(requests: list[Request], roles: Roles) -> Iterator[list[int]]:
+    """Of like length, and of one least length each: CTranslate2 has one for all that it is given."""
+    sizes = [len(request.source) + 1 for request in requests]
+    by_least: dict[int, list[int]] = {}
+    for i, request in enumerate(requests):
+        by_least.setdefault(request.least, []).append(i)
+    for group in by_least.values():
+        yield from batches(group, sizes, GROUP * roles.slots, roles.size)
 
 
 def _options(roles: Roles) -> dict[str, Any]:
