@@ -242,7 +242,7 @@ def _for_updates(
     facts: Facts, updates: float, tokens_a_pair: float, settings: Settings, device: str
 ) -> Iterator[Choice]:
     """What depends on how often the text is gone through. `settings`: what is decided by now."""
-    smallest, width, minutes = _slots(settings), settings.model.d_model, settings.training.minutes
+    smallest = _slots(settings)
     epochs = updates * smallest / (tokens_a_pair * facts.pairs)
     batch = smallest
     while batch < LARGEST_BATCH and updates >= ENOUGH_UPDATES:
@@ -250,20 +250,29 @@ def _for_updates(
     if batch > smallest:
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
     yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
-    rate = 7e-4 if width >= 512 else 1.2e-3 if batch < LARGE_BATCH else 2e-3
-    if settings.training.lora_rank is not None:
-        yield Choice("optimizer.rate", rate, "adapters begin with nothing, and the model cannot be lost")
-    elif settings.training.start is not None:
-        yield Choice("optimizer.rate", rate * GENTLE, "gentle, so that what the model knows is not lost")
-    else:
-        yield Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
+    yield _rate(settings, batch)
     if _may_be_guided(settings) and device != "cuda" and updates < GUIDED:
         yield Choice("training.guided_alignment", 0.5, "few updates: a lexicon shows a head where to look")
     yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
-    validations = 8 if device == "cuda" or minutes is None else int(min(8, max(3, 2 * minutes)))
-    why = f"{validations} validations, each with a checkpoint"
-    yield Choice("training.validate_every", int(max(10, updates / validations)), why)
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))
+    yield from _for_validations(updates, settings.training.minutes, device)
+
+
+def _rate(settings: Settings, batch: int) -> Choice:
+    width, training = settings.model.d_model, settings.training
+    rate = 7e-4 if width >= 512 else 1.2e-3 if batch < LARGE_BATCH else 2e-3
+    if training.lora_rank is not None:
+        return Choice("optimizer.rate", rate, "adapters begin with nothing, and the model cannot be lost")
+    if training.start is not None:
+        return Choice("optimizer.rate", rate * GENTLE, "gentle, so that what the model knows is not lost")
+    return Choice("optimizer.rate", rate, f"as a width of {width} and batches of {batch:,} bear it")
+
+
+def _for_validations(updates: float, minutes: float | None, device: str) -> Iterator[Choice]:
+    """A CPU with little time has fewer of them, of fewer lines."""
+    number = 8 if device == "cuda" or minutes is None else int(min(8, max(3, 2 * minutes)))
+    why = f"{number} validations, each with a checkpoint"
+    yield Choice("training.validate_every", int(max(10, updates / number)), why)
     yield Choice("training.bleu_lines", 500 if device == "cuda" else int(min(500, max(200, 30 * (minutes or 0)))))
 
 
