@@ -22,6 +22,7 @@ from transduce.settings.compose import compose
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS
 from transduce.training import checkpoint, divergence, ending, schedule
+from transduce.training.limits import Limits
 from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
@@ -86,8 +87,9 @@ def test_one_vocabulary_for_two_scripts_where_it_is_asked_for_and_on_a_gpu(given
     assert text.vocabulary > facts(CHINESE, 100_000).source.characters
 
 
-def test_two_vocabularies_for_one_script_where_they_are_asked_for() -> None:
-    recipe = Recipe({"text": {"joint": False}})
+@pytest.mark.parametrize("joint", [False, "false"])
+def test_two_vocabularies_for_one_script_where_they_are_asked_for(joint: bool | str) -> None:
+    recipe = Recipe({"text": {"joint": joint}})  # a flag's value is text
     list(recipe.choose(for_text(facts([Pair(s, t) for s, t in bundled_pairs(20)], 9_000), recipe, "cpu")))
     assert recipe.settings.text.target_vocabulary
 
@@ -155,6 +157,9 @@ def test_a_time_is_proposed() -> None:
     settings = chosen(100_000, None)
     assert 2 <= settings.training.minutes <= 120
     assert chosen(100, None).training.minutes < settings.training.minutes
+    usual = chosen(1_000_000, None, seconds=0.01)
+    larger = chosen(1_000_000, None, seconds=0.08, batch={"tokens": 4096})  # eight times the batch, and the time for it
+    assert larger.training.minutes == pytest.approx(usual.training.minutes, abs=1)
 
 
 def test_a_gpu_is_not_tried() -> None:
@@ -243,6 +248,19 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
     assert by_clock.correct(RunState(step=600), 100.0, pace) is None
     pace.pause()
     assert pace.an_update == 0.5
+    for _ in range(9):  # validations that are few updates apart
+        pace.pause()
+        pace.updates, pace.spent = pace.updates + 9, pace.spent + 9
+    assert pace.an_update == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_limit_that_a_decay_was_fitted_to_is_named() -> None:
+    both = Limits(steps=1000, epochs=3, minutes=60, patience=None)
+    assert both.reached_by_decay(1000, 1000) == "all steps done"
+    assert both.reached_by_decay(900, 900) == "all 3 epochs done"
+    assert both.reached_by_decay(800, 900) == "60 minutes are over"
+    assert Limits(None, 3, None, None).reached_by_decay(90, 90) == "all 3 epochs done"
+    assert Limits(None, None, 5, None).reached_by_decay(90, None) == "5 minutes are over"
 
 
 def test_the_end_of_a_decay_is_corrected_half_way() -> None:

@@ -19,7 +19,7 @@ from transduce.engine import loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_decoder import LoopDecoder
 from transduce.engine.loop_encoder import LoopEncoder
-from transduce.engine.walk_back import Found, hypotheses_of
+from transduce.engine.walk_back import Found, of_lengths
 from transduce.text.special import BEGIN, END
 
 
@@ -78,7 +78,7 @@ class LoopSearch:
     def run(self) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence, best first."""
         steps = self.table.history.shape[1]
-        lengths = np.array([1.0, *(self.roles.penalty.of_length(n) for n in range(1, steps + 1))])
+        lengths = np.array([1.0, *of_lengths(self.roles.penalty, steps)])
         tokens, n = np.full(len(self.sentences), BEGIN), 0
         while len(self.sentences):
             logits = self.decoder.step(tokens.reshape(-1), n, self.table.ancestors, self.table.active)
@@ -101,7 +101,7 @@ class LoopSearch:
         done = np.flatnonzero(~self.table.active)
         for i, hypotheses in zip(
             self.sentences[done],
-            hypotheses_of(self.table.found(done), self.roles.n_best, self.roles.penalty),
+            self.table.found(done).hypotheses(self.roles.n_best, self.roles.penalty),
             strict=True,
         ):
             self.results[i] = hypotheses

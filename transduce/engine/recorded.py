@@ -73,12 +73,10 @@ class RecordedSearch:
         """New sentences into their places. They are put by a recording if one fits, the last of them several times if
         need be: it comes to the same."""
         arriving, width = new.tokens.shape
-        count = next((size for size in ARRIVING if arriving <= size), None)
-        if self.device != "cuda" or count is None:
-            self._arrive(new)
-            return
+        count = next(size for size in ARRIVING if arriving <= size)
         size = count, min(self.shape.sources, recorded_width(width))
-        if size not in self._arrivals and len(self._arrivals) >= MOST_ARRIVALS:
+        too_many = size not in self._arrivals and len(self._arrivals) >= MOST_ARRIVALS
+        if self.device != "cuda" or too_many:
             self._arrive(new)
             return
         if size not in self._arrivals:

@@ -26,14 +26,13 @@ class RecordedEncoder:
         """Tokens (n, S), of which only so many (n) are read, to states (n, S, D)."""
         at = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         segments = (at < lengths.unsqueeze(1)).long()
-        source = self.model.seen(Rows(tokens.long() * segments, segments, at * segments))
-        w = self.weights
+        tokens, at, w = tokens.long() * segments, at * segments, self.weights
         if w is None:
-            return self.model.encode(source).states
-        x = embedded(self.model.source, source.tokens.view(-1, 1), source.positions.view(-1), self.model.weights.dtype)
+            return self.model.encode(Rows(tokens, segments, at)).states
+        x = embedded(self.model.source, tokens.view(-1, 1), at.view(-1), self.model.weights.dtype)
         h = w.layers[0].self_norm(x) if w.norm_before else x
         for i in range(len(w.layers)):
-            x, h = self._layer(w, i, x, h, source.segments)
+            x, h = self._layer(w, i, x, h, segments)
         if not w.norm_before and w.final_norm is not None:
             h = w.final_norm(h)
         return h.view(*tokens.shape, -1)
@@ -43,6 +42,7 @@ class RecordedEncoder:
         layer, before = w.layers[i], w.norm_before
         after = w.layers[i + 1].self_norm if i + 1 < len(w.layers) else w.final_norm
         qkv = F.linear(h, *layer.self_qkv).view(*segments.shape, -1)
+        assert qkv.is_inference()  # by which the kernel knows that a sentence is to come out the same beside any other
         read, _ = segment_attention([qkv], w.heads.number, w.heads.d_k, segments, segments, False)
         written = F.linear(read.flatten(0, 1), *layer.self_output)
         x, h = joined(x, written, layer.norm if before else layer.self_norm, before)
@@ -53,8 +53,7 @@ class RecordedEncoder:
 
 def _fitting(model: Incremental) -> EncoderWeights | None:
     """The encoder's weights, if our kernels know its embedding and its attention."""
-    w = encoder_weights(model, model.weights.dtype)
-    if w is None or type(model.source) is not Embedding:
+    w = encoder_weights(model, model.weights.dtype) if type(model.source) is Embedding else None
+    if w is None or w.heads.scale != w.heads.d_k**-0.5 or max(w.heads.d_k, w.heads.d_v) > WIDEST_HEAD:
         return None
-    scaled = w.heads.scale == w.heads.d_k**-0.5
-    return w if scaled and max(w.heads.d_k, w.heads.d_v) <= WIDEST_HEAD else None
+    return w

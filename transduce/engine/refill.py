@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from transduce.engine.places import Look, Places
 from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape
 from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.waiting import Waiting
-from transduce.engine.walk_back import Found, Only, hypotheses_of
+from transduce.engine.walk_back import Found, Only
 from transduce.errors import SettingsError
 from transduce.fast.kernels.walk_back import walk_back
 
@@ -39,8 +40,16 @@ class Done(NamedTuple):
     """Sentences that are done, and their tables once they have come from the GPU."""
 
     requests: np.ndarray
-    tables: list[Tensor]  # as `hypotheses_of` reads them; where only the best is wanted, that one
+    kind: type[Only] | type[Found]  # of tables: where only the best is wanted, that one
+    tables: list[Tensor]
     arrived: torch.cuda.Event | None
+
+    def hypotheses(self, roles: Roles) -> list[list[Hypothesis]]:
+        """Waits for them."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        found = self.kind(*(table.numpy() for table in self.tables))
+        return found.hypotheses(roles.n_best, roles.penalty)
 
 
 class RefillEngine:
@@ -49,8 +58,11 @@ class RefillEngine:
     def __init__(self, model: Incremental, device: str) -> None:
         self.model = model
         self.device = device
-        self._encoder = RecordedEncoder(model)
         self._recordings: dict[Shape, RecordedSearch] = {}
+
+    @cached_property
+    def _encoder(self) -> RecordedEncoder:
+        return RecordedEncoder(self.model)  # of a model that only ever steps its weights need not be laid out
 
     @torch.inference_mode()
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
@@ -67,7 +79,7 @@ class RefillEngine:
         waiting = Waiting(requests, self._send, self.model.source_end)
         search = self._recording(waiting, roles)
         number = search.shape.sentences
-        waiting.part = ARRIVING[-1] if len(requests) <= number else min(ARRIVING[-1], max(1, number // PARTS))
+        waiting.part = number if len(requests) <= number else max(1, number // PARTS)
         places = Places(number)
         results: list[list[Hypothesis]] = [[] for _ in requests]
         done: deque[Done] = deque()
@@ -79,7 +91,7 @@ class RefillEngine:
                 waiting.lay_out()
             while done and (now is None or len(done) > MOST_DONE or _can_read(done[0], before)):
                 some = done.popleft()
-                for i, hypotheses in zip(some.requests.tolist(), _hypotheses(some, roles), strict=True):
+                for i, hypotheses in zip(some.requests.tolist(), some.hypotheses(roles), strict=True):
                     results[i] = hypotheses
                 found(len(some.requests))
             if now is not None:
@@ -112,7 +124,7 @@ class RefillEngine:
     def _leave(self, search: RecordedSearch, places: Places, look: Look | None) -> Iterator[Done]:
         """Who is done gives up the place, and the tables are asked for."""
         done = places.done(look)
-        part = max(ARRIVING[-1], search.shape.sentences // PARTS)  # one that can be read while a few steps run
+        part = ARRIVING[-1]  # one that can be read while a few steps run
         for begin in range(0, len(done), part):
             some = done[begin : begin + part]
             yield self._asked_for(search, places.leave(some), some)
@@ -122,9 +134,9 @@ class RefillEngine:
         s = search.slots
         where = self._send(torch.from_numpy(some))
         if search.shape.wanted == 1:
-            return Done(requests, *self._on_its_way(list(walk_back(s, where, search.penalties))))
+            return Done(requests, Only, *self._on_its_way(list(walk_back(s, where, search.penalties))))
         tables = (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
-        return Done(requests, *self._on_its_way([table.index_select(0, where) for table in tables]))
+        return Done(requests, Found, *self._on_its_way([table.index_select(0, where) for table in tables]))
 
     def _on_its_way(self, tables: list[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
         """Copies of these that come from the GPU by themselves, and when they are here."""
@@ -176,15 +188,6 @@ class RefillEngine:
 def _can_read(done: Done, before: Look | None) -> bool:
     """Whether there is time to read these results: they are here, and the GPU has more than a round to do."""
     return before is not None and not before.is_here() and (done.arrived is None or done.arrived.query())
-
-
-def _hypotheses(done: Done, roles: Roles) -> list[list[Hypothesis]]:
-    if done.arrived is not None:
-        done.arrived.synchronize()
-    tables = [table.numpy() for table in done.tables]
-    if roles.n_best == 1:
-        return Only(*tables).hypotheses(roles.penalty)
-    return hypotheses_of(Found(*tables), roles.n_best, roles.penalty)
 
 
 def _round_up(size: int) -> int:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.hypotheses import Request
-from transduce.engine.recorded import Arrivals
+from transduce.engine.recorded import ARRIVING, Arrivals
 from transduce.text.special import END
 
 AHEAD = 16  # parts that lie on the GPU and have no place yet
+SLOTS = 2**16  # of a part, empty ones included, where it has more than one sentence
 
 
 class Waiting:
@@ -32,7 +33,13 @@ class Waiting:
 
     def next_size(self) -> int:
         """How many sentences the next part has; 0: nobody waits."""
-        return len(self._laid_out[0][0]) if self._laid_out else min(self.part, len(self._order) - self._begin)
+        return len(self._laid_out[0][0]) if self._laid_out else len(self._next())
+
+    def _next(self) -> np.ndarray:
+        """Sentences that are laid out next: as many as are wanted, or fewer where they are long."""
+        longest = self.lengths[self._order[self._begin : self._begin + 1]].max(initial=0) + 1
+        count = min(self.part, max(size for size in ARRIVING if size == 1 or size * longest <= SLOTS))
+        return self._order[self._begin : self._begin + count]
 
     def take(self) -> tuple[np.ndarray, Arrivals]:
         """The next part: which requests, and what lies on the GPU, where places are still to be said."""
@@ -45,7 +52,7 @@ class Waiting:
 
     def lay_out(self) -> None:
         """Another part onto the GPU, padded to the longest sentence there."""
-        which = self._order[self._begin : self._begin + self.part]
+        which = self._next()
         self._begin += len(which)
         lengths, most = self.lengths[which], self.most[which]
         sources = (self._requests[i].source for i in which.tolist())

@@ -25,24 +25,25 @@ class Found(NamedTuple):
         used = int(self.length.max(initial=1))
         return Found(*(table[:, :used] if table.ndim == 3 else table for table in self))
 
-
-def hypotheses_of(found: Found, wanted: int, penalty: Penalty) -> list[list[Hypothesis]]:
-    """The best `wanted` of each sentence: those that ended, then those that its limit cut, best first."""
-    found = found.shortened()
-    if found.history.shape[2] == 1:
-        return _followed(found).hypotheses(penalty)
-    totals, scores, tokens, beams, complete = _candidates(found, penalty)
-    rank = np.where(complete, scores, scores - 1e9)  # the impossible stays last
-    order = rank.argmax(1)[:, None] if wanted == 1 else np.argsort(-rank, axis=1, kind="stable")[:, :wanted]
-    sentence = np.arange(len(found.length))[:, None]
-    totals, scores, tokens, beams, complete = (x[sentence, order] for x in (totals, scores, tokens, beams, complete))
-    written = _walk_back(found, np.broadcast_to(sentence, order.shape).ravel(), tokens.ravel(), beams.ravel())
-    flat = zip(written.tolist(), *(x.ravel().tolist() for x in (tokens, scores, totals, complete)), strict=True)
-    every = [Hypothesis(row[:n], s, t, c) for row, n, s, t, c in flat]
-    if wanted == 1:
-        return [[h] if h.log_probability > IMPOSSIBLE else [] for h in every]
-    some = [every[first : first + order.shape[1]] for first in range(0, len(every), order.shape[1])]
-    return [[h for h in hypotheses if h.log_probability > IMPOSSIBLE] for hypotheses in some]
+    def hypotheses(self, wanted: int, penalty: Penalty) -> list[list[Hypothesis]]:
+        """The best `wanted` of each sentence: those that ended, then those that its limit cut, best first."""
+        found = self.shortened()
+        if found.history.shape[2] == 1:
+            return _followed(found).hypotheses(1, penalty)
+        totals, scores, tokens, beams, complete = _candidates(found, penalty)
+        rank = np.where(complete, scores, scores - 1e9)  # the impossible stays last
+        order = rank.argmax(1)[:, None] if wanted == 1 else np.argsort(-rank, axis=1, kind="stable")[:, :wanted]
+        sentence = np.arange(len(found.length))[:, None]
+        totals, scores, tokens, beams, complete = (
+            x[sentence, order] for x in (totals, scores, tokens, beams, complete)
+        )
+        written = _walk_back(found, np.broadcast_to(sentence, order.shape).ravel(), tokens.ravel(), beams.ravel())
+        flat = zip(written.tolist(), *(x.ravel().tolist() for x in (tokens, scores, totals, complete)), strict=True)
+        every = [Hypothesis(row[:n], s, t, c) for row, n, s, t, c in flat]
+        if wanted == 1:
+            return [[h] if h.log_probability > IMPOSSIBLE else [] for h in every]
+        some = [every[first : first + order.shape[1]] for first in range(0, len(every), order.shape[1])]
+        return [[h for h in hypotheses if h.log_probability > IMPOSSIBLE] for hypotheses in some]
 
 
 class Only(NamedTuple):
@@ -53,7 +54,7 @@ class Only(NamedTuple):
     total: np.ndarray  # (F,)
     ended: np.ndarray  # (F,)
 
-    def hypotheses(self, penalty: Penalty) -> list[list[Hypothesis]]:
+    def hypotheses(self, _: int, penalty: Penalty) -> list[list[Hypothesis]]:
         length, total, ended = self.length, self.total.astype(np.float64), self.ended.astype(bool)
         used = int(length.max(initial=0))
         scores = total / of_lengths(penalty, used + 1)[np.maximum(length + ended, 1) - 1]

@@ -38,9 +38,11 @@ class Pace:
         self._last = now
 
     def pause(self) -> None:
-        """What comes next is no update. What was before it counts less and less: machines change their pace."""
+        """What comes next is no update. What was before it counts less and less: machines change their pace. But so
+        many updates are remembered that it is known at all."""
         self._last = None
-        self.updates, self.spent = self.updates / 2, self.spent / 2
+        kept = max(0.5, min(1.0, FEWEST / max(self.updates, 1.0)))
+        self.updates, self.spent = kept * self.updates, kept * self.spent
 
     @property
     def an_update(self) -> float | None:

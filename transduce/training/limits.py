@@ -33,11 +33,12 @@ class Limits:
             return f"no better validation in the last {self.patience}"
         return ""
 
-    def reached_by_decay(self, is_over: bool) -> str:
-        """The same for a run whose end is decided (ending.py)."""
-        if not is_over:
-            return ""
-        return "all steps done" if self.minutes is None else f"{self.minutes:g} minutes are over"
+    def reached_by_decay(self, end: int, most: int | None) -> str:
+        """The same at the end of a decay (ending.py); `most`: steps that there are by steps or epochs."""
+        if self.minutes is not None and (most is None or end < most):
+            return f"{self.minutes:g} minutes are over"
+        by_epochs = self.epochs is not None and (self.steps is None or end < self.steps)
+        return f"all {self.epochs} epochs done" if by_epochs else "all steps done"
 
     def share_done(self, step: float, epochs: float, seconds: float) -> float:
         """The share of the way to the nearest limit; `epochs` with their fraction."""

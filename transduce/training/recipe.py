@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from transduce.data.facts import Facts
 from transduce.settings.compose import compose
+from transduce.settings.entries import convert, entries
 from transduce.settings.sections import PROTECTED, Overrides, Settings
 from transduce.settings.task import task_of
 
@@ -75,8 +76,10 @@ class Recipe:
     def __init__(self, *given: Overrides) -> None:
         self.given = given
         self.choices: list[Choice] = []
+        known = {entry.name: entry for entry in entries()}
         sections = [(name, keys) for layer in given for name, keys in layer.items() if isinstance(keys, Mapping)]
-        self._given = {f"{section}.{key}": value for section, keys in sections for key, value in keys.items()}
+        values = {f"{section}.{key}": value for section, keys in sections for key, value in keys.items()}
+        self._given = {name: convert(known[name], value) for name, value in values.items() if name in known}
 
     @property
     def settings(self) -> Settings:
@@ -122,7 +125,8 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
     else:
         yield Choice("text.joint", False, f"{scripts[0]} and {scripts[1]} share no words")
         yield Choice("model.tie_source", False)
-        yield Choice("text.vocabulary", source, f"{facts.source.characters:,} different characters are in it")
+        many = f", and {facts.source.characters:,} different characters" if facts.source.is_unspaced else ""
+        yield Choice("text.vocabulary", source, f"for {_rounded(facts.source.words)} words{many}")
         yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     if settings.text.tokenizer in ("bpe", "unigram"):
         yield Choice("text.protect", ",".join(PROTECTED), "what must not change passes through")
@@ -200,7 +204,7 @@ def smallest_batch(device: str) -> int:
 def _pace(size: Size, machine: Machine, recipe: Recipe) -> float:
     """Seconds an update of this size takes."""
     if machine.device == "cuda":  # to compile each for a trial would take longer than it tells
-        return LARGEST_BATCH / GPU_SPEED
+        return _slots(recipe.settings) / GPU_SPEED
     return machine.seconds_an_update(compose({"model": size.choices}, *recipe.given, base=recipe.settings))
 
 
@@ -233,7 +237,7 @@ def _slots(settings: Settings) -> int:
 
 def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> int:
     """Minutes for ten passes over the text, but at least some thousand updates, and at most two hours."""
-    updates = max(5000, PROPOSED * facts.pairs * tokens_a_pair / smallest_batch(machine.device))
+    updates = max(5000, PROPOSED * facts.pairs * tokens_a_pair / _slots(recipe.settings))
     minutes = updates * _pace(SIZES[1], machine, recipe) / 60 / USED
     return int(min(120, max(2, round(minutes))))
 

@@ -126,7 +126,9 @@ class Trainer:
     def _limit_reached(self, epoch: int) -> str:
         state = self.state
         if state.decay is not None:  # the end is decided: no clock can change it
-            return self.clock.limits.reached_by_decay(state.step >= state.decay.end)
+            most = None if self.ending is None else self.ending.steps
+            is_over = state.step >= state.decay.end
+            return self.clock.limits.reached_by_decay(state.decay.end, most) if is_over else ""
         return self.clock.limits.reached(state.step, epoch, self.clock.common_seconds, state.since_best)
 
     def _begin_decay(self) -> None:

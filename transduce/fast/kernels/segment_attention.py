@@ -65,7 +65,7 @@ def _forward(
     causal: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One block of queries: softmax(q kᵀ scale) v over the blocks of keys it meets, and log Σ exp for backward."""
-    r, h = tl.program_id(0) // H, tl.program_id(0) % H
+    r, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
     first = tl.program_id(1) * QUERIES
     queries = first + tl.arange(0, QUERIES)
     k_columns, v_columns = tl.arange(0, K_TILE), tl.arange(0, V_TILE)
@@ -107,7 +107,7 @@ def _backward(
     The gradient of a key block is summed on the chip. That of a query block is complete at once where there is only
     `one` key block, and otherwise grows in float32 at `sum_at` as key blocks come by.
     """
-    r, h = tl.program_id(0) // H, tl.program_id(0) % H
+    r, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
     k_columns, v_columns = tl.arange(0, K_TILE), tl.arange(0, V_TILE)
     of_queries_at += r * T
     of_keys_at += r * S
@@ -180,8 +180,8 @@ def _forward_work(slots: int, dtype: torch.dtype, searched: bool) -> dict[str, i
     Rows that are `searched` hold one short sentence each. They get small tiles whatever their width is, so that a
     sentence comes out the same beside a longer one.
     """
-    if searched and dtype != torch.float32:
-        return {"QUERIES": 32, "KEYS": 32, "num_warps": 1}
+    if searched:
+        return {"QUERIES": 32, "KEYS": 32, "num_warps": 4 if dtype == torch.float32 else 1}
     if slots <= 64 or dtype == torch.float32:
         return {"QUERIES": 64, "KEYS": 64, "num_warps": 4}
     return {"QUERIES": 128, "KEYS": 64, "num_warps": 4}

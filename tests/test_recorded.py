@@ -1,0 +1,175 @@
+"""The recorded search of a GPU, its encoder and its kernels, on a CPU through Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import small_model
+from test_engine import fast, requests
+
+from transduce.decoding.hypotheses import Request
+from transduce.decoding.search import Roles
+from transduce.errors import SettingsError
+
+pytest.importorskip("triton", reason="the recorded search is made of its kernels")
+TESTS = Path(__file__).parent
+
+RECORDED = """
+import torch
+from conftest import small_model
+from test_engine import fast, lively, requests
+from transduce.decoding.batches import PlainEngine
+from transduce.decoding.hypotheses import Penalty
+from transduce.decoding.search import Roles
+from transduce.engine import refill
+
+refill.SIZES = (4,)  # fewer places than sentences: some wait
+model = lively(small_model(1, output_bias={biased}, norm={norm!r}))
+some = [request._replace(source=request.source[:5], most=4) for request in requests()[:5]]
+roles = Roles({size}, {n_best}, Penalty(0.6, plain={plain}), exact={exact})
+found = refill.RefillEngine(fast(model), "cpu").find(some, roles, lambda _: None)
+expected = PlainEngine(model, "cpu").find(some, roles, lambda _: None)
+for one, two in zip(found, expected, strict=True):
+    assert [(h.tokens, h.complete) for h in one] == [(h.tokens, h.complete) for h in two], (one, two)
+    assert all(abs(a.score - b.score) < 1e-4 for a, b in zip(one, two, strict=True))
+assert not {biased} or any(h.complete for hypotheses in found for h in hypotheses)
+print("equal")
+"""
+
+
+ENCODED = """
+import torch
+from conftest import small_model
+from test_engine import MODELS, fast, requests
+from transduce.engine.recorded_encoder import RecordedEncoder
+from transduce.nn.rows import Rows
+from transduce.text.special import END
+
+torch.manual_seed(0)
+tokens, lengths = torch.randint(4, 29, (5, 9)), torch.tensor([9, 7, 1, 4, 9], dtype=torch.int32)
+segments = (torch.arange(9) < lengths[:, None]).long()
+source = Rows(tokens * segments, segments, torch.arange(9) * segments)
+for changes, is_known in [*((model, model.get("score") != "dot") for model in MODELS), ({{"heads": 1, "d_k": 65}}, False)]:
+    for source_end in (True, False):
+        model = fast(small_model(2, **changes))
+        model.source_end = source_end
+        with torch.inference_mode():
+            encoder = RecordedEncoder(model)
+            assert (encoder.weights is not None) == is_known, changes
+            found, expected = encoder.states(tokens.int(), lengths), model.encode(source).states
+        assert (found - expected)[segments == 1].abs().max() < 1e-5, changes
+print("equal")
+"""
+
+WALKED = """
+import numpy as np
+import torch
+from transduce.decoding.hypotheses import Penalty
+from transduce.engine.recorded import Shape, _empty_slots
+from transduce.engine.walk_back import Found, Only, of_lengths
+from transduce.fast.kernels.walk_back import walk_back
+
+rng = np.random.default_rng(0)
+for beams in (1, 2, 3, 5):
+    penalty = Penalty([0.6, -0.5, 1.0, 0.0][beams % 4], plain=beams == 3)
+    slots = _empty_slots(Shape(12, beams, 8, 8, 1, penalty, True), "cpu")
+    length, most = rng.integers(1, 9, 12), rng.integers(1, 9, 12)
+    totals = -rng.random((12, 8, beams)) * 9
+    ends = np.where(rng.random(totals.shape) < 0.2, totals, -np.inf)
+    if beams == 1:  # greedy search is over with the first end
+        ends[:] = -np.inf
+        ends[np.arange(12), length - 1, 0] = np.where(rng.random(12) < 0.5, -1.0, -np.inf)
+    ends[:4] = -np.inf
+    most = np.where(np.isinf(ends).all((1, 2)), length, np.maximum(most, length))  # cut, where nothing ended
+    given = dict(length=length, most=most, history=rng.integers(4, 99, totals.shape), scores=-rng.random((12, beams)),
+                 parents=rng.integers(0, beams, totals.shape), end_totals=ends,
+                 end_parents=rng.integers(0, beams, totals.shape))
+    for name, table in given.items():
+        getattr(slots, name).copy_(torch.from_numpy(table))
+    places = torch.from_numpy(rng.permutation(12)[:11])
+    found = walk_back(slots, places, torch.from_numpy(of_lengths(penalty, 8)))
+    ours = Only(*(table.numpy() for table in found)).hypotheses(1, penalty)
+    tables = (getattr(slots, name)[places].numpy() for name in Found._fields)
+    assert ours == Found(*tables).hypotheses(1, penalty), beams
+    assert any(h[0].complete for h in ours if h)
+    assert not all(h[0].complete for h in ours if h)
+print("equal")
+"""
+
+
+def interpreted(program: str) -> None:
+    """In a process of its own: Triton asks once whether its kernels are to be interpreted."""
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.strip() == "equal", done.stderr[-3000:]
+
+
+def test_the_encoder_is_the_models_own() -> None:
+    interpreted(ENCODED.format())
+
+
+def test_the_best_hypothesis_is_read_back_as_numpy_reads_it() -> None:
+    interpreted(WALKED)
+
+
+@pytest.mark.parametrize(
+    ("size", "n_best", "norm", "plain", "exact", "biased"),
+    [
+        (1, 1, "after", False, True, True),
+        (2, 2, "before", False, True, False),
+        (2, 1, "before", True, True, False),
+        (3, 1, "after", True, False, True),
+    ],
+)
+def test_a_recorded_search_is_the_plain_one(
+    size: int, n_best: int, norm: str, plain: bool, exact: bool, biased: bool
+) -> None:
+    interpreted(RECORDED.format(size=size, n_best=n_best, norm=norm, plain=plain, exact=exact, biased=biased))
+
+
+def test_a_full_gpu_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transduce.engine.refill import RefillEngine  # noqa: PLC0415
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(RefillEngine, "_find", full)
+    with pytest.raises(SettingsError, match="the memory of this GPU is full.*--workers"):
+        RefillEngine(fast(small_model(1)), "cpu").find(requests(), Roles(), lambda _: None)
+
+
+def test_what_is_recorded_is_used_again_however_little_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transduce.engine import refill  # noqa: PLC0415
+
+    room = [10**6]
+    monkeypatch.setattr(refill, "RecordedSearch", lambda encoder, shape, device: shape)
+    monkeypatch.setattr(refill.RefillEngine, "_room", lambda self: room[0])
+    engine = refill.RefillEngine(fast(small_model(1)), "cpu")
+    waiting = refill.Waiting([Request([5] * 20, 20)] * 5000, lambda x: x, True)
+    halved = engine._recording(waiting, Roles(4))
+    assert halved.sentences < 4096  # type: ignore[attr-defined]
+    room[0] = 10
+    assert engine._recording(waiting, Roles(4)) is halved
+
+
+def test_long_sentences_arrive_in_smaller_parts() -> None:
+    """They are padded to the longest of a part."""
+    from transduce.engine.waiting import SLOTS, Waiting  # noqa: PLC0415
+
+    some = [Request([5] * (300 if i < 3 else 9), 20) for i in range(3000)]
+    waiting, parts = Waiting(some, lambda x: x, True), []
+    waiting.part = 2048
+    while waiting.next_size():
+        expected = waiting.next_size()
+        which, arrivals = waiting.take()
+        assert len(which) == expected
+        parts.append(arrivals.tokens.shape)
+    assert all(rows * width <= SLOTS for rows, width in parts)
+    assert sum(rows for rows, _ in parts) == 3000
+    assert max(rows for rows, _ in parts) == 2048
