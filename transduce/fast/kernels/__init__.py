@@ -1,7 +1,8 @@
 """Operators of our own, mostly kernels in Triton, each beside a plain twin that computes the same.
 
 They run where a working copy of a model was made fast (fast/modules.py) and in the recorded search of a GPU (engine/),
-and nowhere else. A machine without Triton (macOS, or PyTorch for CPUs) never meets them. The tests run them on a CPU through Triton's interpreter.
+and nowhere else. A machine without Triton (macOS, or PyTorch for CPUs) never meets them. The tests run them on a CPU
+through Triton's interpreter.
 """
 
 from __future__ import annotations
