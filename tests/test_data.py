@@ -135,6 +135,22 @@ def test_holding_out_takes_every_pair_once() -> None:
     assert survey(ListCorpus(pairs[:10])).hold_out(30) == HoldOut(None)
 
 
+def test_what_is_held_out_is_not_learned_from_a_copy() -> None:
+    """As in distillation, where a source stands twice, with the teacher's translation and the real one."""
+    once = [(f"s{i}", f"t{i}") for i in range(995)]
+    both = [*once, *once]
+    hold_out = survey(ListCorpus([*once, *((source, target * 2) for source, target in once)])).hold_out(30)
+    lines = range(1, len(both) + 1)
+    held, learned = (
+        {both[line - 1][0] for line in lines if takes(line)} for takes in (hold_out.takes, hold_out.leaves)
+    )
+    assert len(hold_out.copies) == len(held) == 30
+    assert len(learned) == 995 - 30
+    repeats = survey(ListCorpus(once[:7] * 130))
+    assert not repeats.hold_out(30).copies  # nothing would be left
+    assert len(repeats.copies_of(repeats.hold_out(30))) > 800
+
+
 # ---- storing
 
 

@@ -127,6 +127,9 @@ def test_the_command_reports_cleans_and_draws(
     assert kept == [line for i, line in enumerate(source) if i not in (4, 5)]
     dropped = [line.split("\t") for line in (tmp_path / "clean" / "dropped.tsv").read_text().splitlines()]
     assert [(line[0], line[1].split(", ")[0]) for line in dropped] == [("5", "empty"), ("6", "control characters")]
+    nothing = write(tmp_path, "nothing.en", [""] * 200)
+    assert cli.main(["doctor", "--source", left, "--target", nothing, "--clean", str(tmp_path / "none")]) == 2
+    assert "no pair of" in capsys.readouterr().err
     facts = json.loads((tmp_path / "report.json").read_text())
     assert facts["faults"]["empty"] == {"count": 1, "lines": [5], "samples": [["", target[4]]]}
     assert set(facts["faults"]) == set(FAULTS)

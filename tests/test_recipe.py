@@ -123,6 +123,8 @@ def test_facts_know_lines_that_do_not_belong_together() -> None:
     notes = Notes()
     fit_quickly(notes, [(pair.source, pair.target) for pair in slipped])
     assert any("the lengths of the two sides hardly go together" in words for words in notes.said)
+    fit_quickly(notes, [(pair.source, pair.source) for pair in pairs])
+    assert any("have the same text on both sides" in words for words in notes.said)
 
 
 def fit_quickly(report: Report, pairs: list[tuple[str, str]], path: Path | None = None, **given: dict) -> None:

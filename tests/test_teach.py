@@ -46,6 +46,17 @@ def test_text_is_translated_back_line_by_line(tmp_path: Path, model_folder: Path
     assert one == same != other
 
 
+def test_text_that_a_model_knows_nothing_of_is_told(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of the wrong side, which it would translate all the same."""
+    stream, notes = Translator.stream, Notes()
+    unsure = lambda *given, **named: (t._replace(confidence=0.01) for t in stream(*given, **named))  # noqa: E731
+    monkeypatch.setattr(Translator, "stream", unsure)
+    backtranslate(model_folder, texts[1], output=tmp_path / "wrong", report=notes)
+    assert any("this model knows little of such text" in words for words in notes.said)
+
+
 def test_back_translation_goes_on_after_a_kill(
     tmp_path: Path, model_folder: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shlex
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_nothing_unlike_is_suggested(name: str, capfd: pytest.CaptureFixture[str
     """A flag of letters that no flag has, to each command; and commands that are none."""
     assert "did you mean" not in refused(capfd, name, "--qqq")
     assert "did you mean" not in refused(capfd, name[::-1] if name[::-1] != name else "qqq")
+
+
+@pytest.mark.parametrize(("called", "here"), [("export", "convert"), ("predict", "translate"), ("finetune", "train")])
+def test_what_other_tools_call_a_command(called: str, here: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert f"there is no command {called}, did you mean {here}" in refused(capfd, called)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tmx", "a.csv", "a.tsv.gz"])
+def test_pairs_and_tables_are_not_translated_as_text(
+    name: str, model_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"a\tb\n") if name.endswith(".gz") else b"a\tb\n")
+    told = refused(capfd, "translate", str(model_folder), str(tmp_path / name))
+    assert "is no text with a sentence a line" in told
 
 
 def test_names_that_are_alike() -> None:

@@ -84,7 +84,12 @@ class Model(Translator):
     def translate(
         self, text: str | Iterable[str], n_best: int = 1, **wishes: object
     ) -> Translation | list[Translation]:
-        """The translation of a text, or of each in a list; `wishes` are those of decoding/wishes.py."""
+        """The translation of a text, or of each in a list, the best `n_best` of each.
+
+        Wishes: `glossary` (a Glossary: words that must be translated so), `keep` (a regular expression: what it matches
+        is taken over unchanged), `forbidden` (words that must not be written), `alternatives` (so many other tokens at
+        each place), `alignment` (True: which words come from which), `shortlist` (a Shortlist).
+        """
         known = [field.name for field in dataclasses.fields(Wishes)]
         for name in wishes:
             if name not in known:

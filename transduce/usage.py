@@ -16,6 +16,13 @@ from transduce.settings.entries import describe_type, options_of, shortened
 
 PLAIN = cyclopts.Parameter(negative="")  # no --no-once, no --empty-run
 ALIKE = 0.8  # of difflib: trian is train, foo is not corpus
+MEANT = {  # how other tools call it
+    "export": ["convert"],
+    "import": ["convert"],
+    "infer": ["translate"],
+    "predict": ["translate"],
+    "finetune": ["train --from"],
+}
 
 
 def explain(error: cyclopts.CycloptsError) -> str:
@@ -56,7 +63,7 @@ def _unknown_command(error: cyclopts.CycloptsError) -> str:
         return f"{word} stands where a command should"
     known = [name for name in error.app or () if not name.startswith("-")]
     begun = " ".join([*(error.command_chain or ()), word])
-    return f"there is no command {begun}{_or_rather(alike(word, known))}"
+    return f"there is no command {begun}{_or_rather(alike(word, known) or MEANT.get(word, []))}"
 
 
 def _unknown_option(error: cyclopts.CycloptsError, word: str) -> str:

@@ -86,6 +86,8 @@ def convert(
     if quantization is not None and (to not in known or known[to] not in (None, quantization)):
         raise SettingsError(f"--quantization {quantization} needs --to ctranslate2 or argos; onnx has int8")
     languages = (source_language, target_language)
+    if to == "argos" and None in languages:
+        raise SettingsError("--to argos needs --source-language and --target-language, such as de and en")
     with _made(destination) as place:
         if to == "fasttext":
             return send_fasttext(source, place, rows, retrain, text, report)

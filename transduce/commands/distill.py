@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from transduce.model import Model
 
 TIMED = 500  # sentences that teacher and student are timed on
-BOTH_SIDES = (".tsv", ".jsonl", ".tmx", ".parquet")
 
 
 def distill(
@@ -73,6 +72,7 @@ def distill(
         auto, cpu, cuda or mps.
     """
     from transduce.commands.train import train
+    from transduce.data.open import BOTH_SIDES
     from transduce.files.run_folder import RunFolder
     from transduce.model import Model
 

@@ -310,6 +310,8 @@ def _write_clean(diagnosis: Diagnosis, corpus: Corpus, folder: Path) -> str:
             with contextlib.suppress(OSError):
                 part.unlink()
         raise DataError(f"cannot write the cleaned copy to {folder}: {error.strerror}") from error
+    if not kept:
+        raise DataError(f"no pair of {corpus.name} is without a fault; {places[2]} has them all, with reasons")
     return f"wrote {kept:,} of {total:,} pairs to {folder}; the {total - kept:,} others, with reasons, to dropped.tsv"
 
 

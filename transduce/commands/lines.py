@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from transduce.errors import SettingsError
 from transduce.files.manifest import MANIFEST
 from transduce.files.output import Kept, check_output, find_kept, is_stream, write_lines
-from transduce.report import Report
+from transduce.report import SILENT, Report
 
 if TYPE_CHECKING:
     from transduce.decoding.results import Translation
     from transduce.decoding.translator import Translator
 
 MOST_SHARDS = 1_000_000
+LITTLE = 0.1  # confidence in the mean, below which nothing can be trusted
 Shard = tuple[int, int]  # which, from 1, and of how many
 
 
@@ -51,6 +52,27 @@ def _standard_input() -> list[int]:
         return []
 
 
+def check_plain(files: Sequence[str]) -> None:
+    """Files that hold lines of text, and not both sides of pairs, or a table."""
+    from transduce.data.open import BOTH_SIDES
+    from transduce.data.packed import bare_name
+
+    for file in files:
+        if bare_name(file).endswith((*BOTH_SIDES, ".csv")):
+            raise SettingsError(
+                f"{file} is no text with a sentence a line: write the sentences that are to be translated to a file of "
+                f"their own; of a .tsv: cut -f1 {file}"
+            )
+
+
+def warn_of_little(sure: float, judged: int, report: Report) -> None:
+    """`sure`: the confidence of so many lines together."""
+    if judged and sure < LITTLE * judged:
+        report.warn(
+            f"confidence is {sure / judged:.2f} in the mean: this model knows little of such text, so trust no line"
+        )
+
+
 def mark_of(model: Path, files: Sequence[str], *settings: object) -> str:
     """Four hex digits that tell the same work from another: model, files and all that was asked for."""
     manifest = model / MANIFEST
@@ -59,14 +81,17 @@ def mark_of(model: Path, files: Sequence[str], *settings: object) -> str:
     return hashlib.sha256(b"\0".join([*facts, repr(settings).encode()])).hexdigest()[:4]
 
 
-def lines_kept(output: Path | None, resume: bool, mark: str, chunk: int) -> Kept | None:
+def lines_kept(output: Path | None, resume: bool, mark: str, chunk: int, report: Report) -> Kept | None:
     """What an interrupted run has left, if this one is to go on from there. Whole chunks, because sentences of a chunk
     are translated together, and the last digits of a score depend on the company."""
     if not resume:
         return None
     if output is None or is_stream(output):
         raise SettingsError("--resume goes on with a file that was not finished; name it with --output")
-    return find_kept(output, mark, chunk)
+    kept = find_kept(output, mark, chunk)
+    if kept is None or not kept.lines:
+        report.say("nothing was kept of an earlier run, so this one begins with the first line")
+    return kept
 
 
 def write_translations(
@@ -82,14 +107,21 @@ def write_translations(
     from transduce.data.lines import read_lines
 
     mark = mark_of(model, [text], translator.search)
-    kept = lines_kept(output, resume, mark, translator.engine.chunk)
+    kept = lines_kept(output, resume, mark, translator.engine.chunk, SILENT)
     rest = itertools.islice(read_lines(text), 0 if kept is None else kept.lines, None)
 
+    sure, judged = 0.0, 0
+
     def lines() -> Iterator[str]:
+        nonlocal sure, judged
         with report.progress("translate") as bar:
-            yield from (form(t) for t in translator.stream(rest, progress=bar))
+            for t in translator.stream(rest, progress=bar):
+                if t.confidence is not None:
+                    sure, judged = sure + t.confidence, judged + 1
+                yield form(t)
 
     list(deliver(lines(), output, report, mark, kept))
+    warn_of_little(sure, judged, report)
 
 
 def deliver(
@@ -98,7 +130,7 @@ def deliver(
     """The lines themselves, or nothing once they are in the file."""
     if output is None:
         return lines
-    if kept is not None:
+    if kept is not None and kept.lines:
         report.say(f"going on after {kept.lines:,} lines")
     written = write_lines(output, lines, mark, kept)
     report.say(f"wrote {written:,} lines to {output}")

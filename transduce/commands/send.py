@@ -68,8 +68,8 @@ def to_argos(model: Model, destination: Path, quantization: str | None, lines: l
     from transduce.formats import argos
 
     source, target = languages
-    if source is None or target is None:
-        raise SettingsError("--to argos needs --source-language and --target-language, such as de and en")
+    assert source is not None
+    assert target is not None
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / destination.name
         table, share = to_ctranslate2(model, folder, quantization, lines)

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from transduce.commands import Hidden, Output, SearchFlags, note_unfinished, search_settings
 from transduce.commands.labels import is_labeller
-from transduce.commands.lines import check_files, deliver, lines_kept, mark_of, parse_shard
+from transduce.commands.lines import check_files, check_plain, deliver, lines_kept, mark_of, parse_shard, warn_of_little
 from transduce.commands.workers import CHUNK, Workers, check_workers
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from transduce.fasttext.labeller import Labeller
     from transduce.model import Model
 
-LITTLE = 0.1  # confidence in the mean, below which nothing can be trusted
 SHOWN = 5  # line numbers named in a warning
 MEANING = {  # of the statuses that a reader should know about
     "truncated": "more than {limit} tokens, the rest left out",
@@ -145,6 +144,7 @@ def translate(
         _refuse_what_needs_json(n_best, count > 1 or resume, alignments, alternatives)
     inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]
     check_files(inputs if files else [*inputs, "-"], output, force or resume)
+    check_plain(files)
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
     spoken, searched = (source_language, target_language), search_settings(settings, **flags)
@@ -156,7 +156,7 @@ def translate(
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
     chunk = min(CHUNK, translator.engine.chunk) if workers > 1 else translator.engine.chunk
     mark = mark_of(model, inputs, translator.search, *asked, chunk)
-    kept = lines_kept(output, resume, mark, chunk)
+    kept = lines_kept(output, resume, mark, chunk, report)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))
     short = None if shortlist is None else Shortlist.from_lines(read_lines(shortlist), str(shortlist))
@@ -227,10 +227,7 @@ def _warn_at_the_end(translations: Iterable[Numbered], limit: int, report: Repor
             listed = ", ".join(map(str, numbers)) + (", ..." if counts[status] > SHOWN else "")
             meaning = MEANING[status].format(limit=limit)
             report.warn(f"status {status} ({meaning}): {counts[status]:,} in all, line {listed}")
-    if judged and sure < LITTLE * judged:
-        report.warn(
-            f"confidence is {sure / judged:.2f} in the mean: this model knows little of such text, so trust no line"
-        )
+    warn_of_little(sure, judged, report)
 
 
 def _lines_of(translations: Iterable[Numbered], n_best: int, json: bool, aligned: bool) -> Iterator[str]:

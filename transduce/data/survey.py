@@ -9,6 +9,8 @@ import hashlib
 from array import array
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
@@ -16,19 +18,22 @@ from transduce.text.normalise import normalise
 
 ENOUGH = 250_000  # pairs for a vocabulary, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
 SHOWN_EVERY = 10_000  # pairs between two looks at the progress
+MOST_COPIES = 0.1  # of the pairs that training does without; a text that repeats itself more is left as it is
 
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Which pairs are set aside for validation: every k-th, beginning with the first; none where there is no k."""
+    """Which pairs are set aside for validation: every k-th, beginning with the first; none where there is no k. Others
+    with a source among those, `copies`, are in neither part."""
 
     every: int | None = None
+    copies: frozenset[int] = frozenset()  # their lines
 
     def takes(self, line: int) -> bool:
         return self.every is not None and (line - 1) % self.every == 0
 
     def leaves(self, line: int) -> bool:
-        return not self.takes(line)
+        return not self.takes(line) and line not in self.copies
 
 
 @dataclass
@@ -41,11 +46,23 @@ class Survey:
     labels: dict[str, int] = field(default_factory=dict)  # normalised, where targets are labels: label -> its number
     stretches: list[Stretch] = field(default_factory=list)  # of its parts
     label_of: array[int] = field(default_factory=lambda: array("i"))  # number of each pair's label
+    source_of: array[int] = field(default_factory=lambda: array("q"))  # a hash of each pair's source
 
     def hold_out(self, wanted: int) -> HoldOut:
         """About so many of the pairs, never more than a twentieth."""
         wanted = min(wanted, self.pairs // 20)
-        return HoldOut(-(-self.pairs // wanted) if wanted else None)  # rounded up: no more than wanted are taken
+        every = -(-self.pairs // wanted) if wanted else None  # rounded up: no more than wanted are taken
+        copies = self.copies_of(HoldOut(every))
+        return HoldOut(every, copies if len(copies) <= MOST_COPIES * self.pairs else frozenset())
+
+    def copies_of(self, hold_out: HoldOut) -> frozenset[int]:
+        """Lines that are not set aside, with the source of a pair that is."""
+        if hold_out.every is None:
+            return frozenset()
+        sources = np.frombuffer(self.source_of, np.int64)
+        like = np.isin(sources, sources[:: hold_out.every])
+        like[:: hold_out.every] = False
+        return frozenset((np.flatnonzero(like) + 1).tolist())
 
     def labels_left_by(self, hold_out: HoldOut) -> list[str]:
         """The labels of the pairs that are not set aside."""
@@ -63,6 +80,7 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
             result.pairs += 1
             lines[place] += 1
             source, target = pair.source, pair.target
+            result.source_of.append(hash(source.strip()))
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
             if labels:
                 label = normalise(target)

@@ -124,6 +124,13 @@ def _prepare(
     if hold_out.every is not None:
         aside = -(-surveyed.pairs // hold_out.every)
         report.say(f"no validation text given: {aside:,} of {surveyed.pairs:,} pairs are set aside for it")
+        if hold_out.copies:
+            report.say(f"{len(hold_out.copies):,} more have a source that is among those; training does without them")
+        elif copies := surveyed.copies_of(hold_out):
+            report.warn(
+                f"the text repeats itself: {len(copies):,} pairs have a source that is set aside too, and validation "
+                f"will look better than it is; give other text with --valid-source"
+            )
     if goes_on:
         tokenizers = _known_tokenizers(run, settings)
     else:
@@ -167,6 +174,9 @@ def settle(
             f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "
             f"same lines? transduce doctor tells"
         )
+    same = sum(pair.source == pair.target for pair in sample)
+    if same > len(sample) / 2:
+        report.warn(f"{same:,} of {len(sample):,} pairs have the same text on both sides: is that the right --target?")
     device = prepare_device(wanted.settings.training.device)
     for words in wanted.choose(for_text(known, wanted, device)):
         report.say(words)
@@ -254,7 +264,8 @@ class _Stores(NamedTuple):
         job = Job(self.tokenizers, self.settings.data, sampling, teaches=True)
         weight = self.settings.data.weight or (1,)
         weights = () if set(weight) == {1} else tuple(zip((s.lines for s in stretches), weight, strict=True))
-        return Part(job, hold_out.leaves, rule=f"all but every {hold_out.every}", weights=weights)
+        copies = " and their copies" if hold_out.copies else ""
+        return Part(job, hold_out.leaves, rule=f"all but every {hold_out.every}{copies}", weights=weights)
 
     def validation_part(self, hold_out: HoldOut) -> Part:
         job = Job(self.tokenizers, self.settings.data)

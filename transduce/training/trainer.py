@@ -21,6 +21,7 @@ from transduce.training.keeper import Keeper
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
+from transduce.training.validation import Validation
 
 DIVERGED = "diverged"
 
@@ -69,7 +70,7 @@ class Trainer:
         self.clock.resume(self.state.seconds)
         with catch_signals() as signals:
             try:
-                judge_start(self)
+                start = judge_start(self)
                 while (reason := self._train(signals)) == DIVERGED:
                     self._calm_down()
                 if reason is None:
@@ -79,7 +80,9 @@ class Trainer:
                     self._validate_and_save()
                 self._answer_requests(signals)  # ends here if it is to stop; if only the time is over, little is left
                 parts = (self.keeper, self.validator, self.journal, self.report)
-                return conclude(reason, self.state, lambda: self.clock.seconds, *parts)
+                outcome = conclude(reason, self.state, lambda: self.clock.seconds, *parts)
+                compare_with_start(self, start, outcome)
+                return outcome
             finally:
                 self.keeper.writer.wait()
 
@@ -245,10 +248,21 @@ class Trainer:
         )
 
 
-def judge_start(trainer: Trainer) -> None:
+def judge_start(trainer: Trainer) -> Validation | None:
     """Tell how good a model is that the run begins with, before it learns anything new."""
     start, validator = trainer.settings.training.start, trainer.validator
     if start is None or trainer.state.step or (result := validator.validate(trainer.updater.model)) is None:
-        return
+        return None
     trainer.report.say(f"{start} as it is: validation {result.describe(validator.task.measure)}")
     trainer.journal.validated("start", result, trainer.state, trainer.clock.seconds)
+    return result
+
+
+def compare_with_start(trainer: Trainer, start: Validation | None, outcome: Outcome) -> None:
+    """Tell where a model has become no better by what it was trained on."""
+    if start is None or start.score is None or outcome.score is None or outcome.score > start.score:
+        return
+    trainer.report.warn(
+        f"{trainer.settings.training.start} as it was has {trainer.validator.task.measure} {start.score:.1f} on the "
+        f"validation text, and is no worse: more pairs, more time or a lower optimizer.rate may help"
+    )
