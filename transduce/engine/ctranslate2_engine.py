@@ -38,7 +38,7 @@ KEPT = 8  # converted models
 PART = "part-"  # how the names of folders begin that are being written, or deleted
 A_DAY = 86400  # seconds; who began one earlier is gone
 TOGETHER = 32  # sentences of a batch, which is where CTranslate2 is fastest
-GROUP = 8  # batches of ours that it is given at once
+GROUP = 2  # batches of ours that it is given at once
 AHEAD = 1  # such groups that it has begun before the answers of one are read: it works while Python does
 
 
