@@ -59,6 +59,17 @@ def test_a_glossary_finds_whole_words_longest_first() -> None:
             Glossary.from_lines([wrong], "words.tsv")
 
 
+def test_a_glossary_finds_words_with_a_capital() -> None:
+    glossary = Glossary.from_lines(["dog\tköter|Hund", "Bill\tRechnung", "éclair\tGebäck", "ß\tx"], "words")
+    (dog,) = glossary.find("Dog or hotdog")
+    assert dog.translations == ("köter", "Hund", "Köter")
+    assert glossary.find("a dog")[0].translations == ("köter", "Hund")
+    assert not glossary.find("DOG bill")
+    assert glossary.find("Éclair")
+    both = Glossary.from_lines(["march\tMarsch", "March\tMärz"], "words")
+    assert [entry.translations for entry in both.find("March and march")] == [("März",), ("Marsch",)]
+
+
 def test_terms_are_in_every_translation(model: Model) -> None:
     sources = [source for source, _ in bundled_pairs(40, seed=8)]
     first = sorted({word for source in sources for word in words(source) if len(word) > 4})
@@ -371,7 +382,9 @@ def test_resume_repeats_and_loses_nothing(
             left.unlink()
         (tmp_path / f"out.txt.{mark}0123.part").write_bytes(expected[:cut])
         assert main([*command, "--resume"]) == 0
-        assert f"going on after {expected[:cut].count(10) // 4 * 4} lines" in capsys.readouterr().err
+        lines = expected[:cut].count(10) // 4 * 4
+        told = f"going on after {lines} lines" if lines else "this one begins with the first line"
+        assert told in capsys.readouterr().err
         assert output.read_bytes() == expected
         output.unlink()
     assert main(["translate", str(model_folder), str(text), "--resume"]) == 2

@@ -127,14 +127,14 @@ def _tokens(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def _term(forms: tuple[str, ...], tokenizer: Tokenizer) -> Term | None:
-    """None: the vocabulary cannot write it."""
+    """The forms that the vocabulary can write; None: there is no such."""
     alternatives = []
     for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True):
         if not _is_written(ids):
-            return None
+            continue
         alone = tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
         alternatives.append(tuple(ids[1:] if alone else ids))
-    return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms)))
+    return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms))) if alternatives else None
 
 
 @lru_cache(maxsize=16)  # a service gives the same one with every sentence

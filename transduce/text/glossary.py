@@ -19,7 +19,8 @@ class GlossaryEntry(NamedTuple):
 
 
 class Glossary:
-    """Entries, found in a sentence as whole words; a longer one before those inside it."""
+    """Entries, found in a sentence as whole words; a longer one before those inside it. One in small letters is also
+    found with a capital, as it has at the beginning of a sentence, and may then be written with one."""
 
     def __init__(self, entries: Iterable[GlossaryEntry]) -> None:
         self.entries = {entry.source: entry for entry in entries}
@@ -33,7 +34,14 @@ class Glossary:
 
     def find(self, text: str) -> list[GlossaryEntry]:
         """The entries for what occurs in a normalised text, in its order, once for each time."""
-        return [self.entries[match.group()] for match in self.pattern.finditer(text)]
+        return [self._entry(match.group()) for match in self.pattern.finditer(text)]
+
+    def _entry(self, found: str) -> GlossaryEntry:
+        if found in self.entries:
+            return self.entries[found]
+        entry = self.entries[found[0].lower() + found[1:]]
+        capitals = (form[0].upper() + form[1:] for form in entry.translations)
+        return entry._replace(translations=tuple(dict.fromkeys([*entry.translations, *capitals])))
 
 
 def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:
@@ -50,7 +58,9 @@ def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:
 def _as_words(phrase: str) -> str:
     """A pattern for it where it is not part of a longer word; Chinese has no spaces to tell by."""
     begin, end = (r"\b" if _is_spaced(c) else "" for c in (phrase[0], phrase[-1]))
-    return begin + re.escape(phrase) + end
+    small, capital = phrase[0], phrase[0].upper()
+    first = f"[{small}{capital}]" if small.islower() and capital.lower() == small else re.escape(small)
+    return begin + first + re.escape(phrase[1:]) + end
 
 
 def _is_spaced(character: str) -> bool:
