@@ -23,7 +23,7 @@ from transduce.data.build import Part, build_stores
 from transduce.data.corpus import Joined, ListCorpus, Stretch, TwoFiles, line_name
 from transduce.data.lines import decode_lines, read_lines
 from transduce.data.one_file import JsonLines, TabFile
-from transduce.data.open import ignored_columns, open_corpus, open_files
+from transduce.data.open import open_corpus, open_files, remarks
 from transduce.data.parquet import ParquetFile
 from transduce.data.survey import survey
 from transduce.data.tmx import TranslationMemory
@@ -120,12 +120,12 @@ def test_chosen_columns(tmp_path: Path) -> None:
     assert sides(open_corpus(tab, None, columns=("2", "4"))) == expected
     assert sides(open_corpus(tab, None, columns=("4", "2"))) == [(t, s) for s, t in expected]
     assert sides(open_corpus(jsonl, None, columns=("de", "en"))) == expected
-    assert list(ignored_columns(Joined([TabFile(tab), TabFile(tab, ("2", "4"))]))) == [
+    assert list(remarks(Joined([TabFile(tab), TabFile(tab, ("2", "4"))]))) == [
         f"{tab}: columns 3 to 4 are ignored, see --columns"
     ]
     three = write(tmp_path / "b.tsv", ["a\tb\tc"])
-    assert list(ignored_columns(TabFile(three))) == [f"{three}: column 3 is ignored, see --columns"]
-    assert list(ignored_columns(TabFile(write(tmp_path / "c.tsv", ["a\tb"])))) == []
+    assert list(remarks(TabFile(three))) == [f"{three}: column 3 is ignored, see --columns"]
+    assert list(remarks(TabFile(write(tmp_path / "c.tsv", ["a\tb"])))) == []
 
 
 def test_complaints_about_columns(tmp_path: Path) -> None:
@@ -170,6 +170,8 @@ def test_translation_memories(coding: str, tmp_path: Path, monkeypatch: pytest.M
     assert sides(open_corpus(str(path), None)) == PAIRS
     assert sides(TranslationMemory(str(path), ("EN", "de"))) == [(t, s) for s, t in PAIRS]
     assert [pair.line for pair in TranslationMemory(str(path))] == [1, 2, 3, 4]
+    assert list(remarks(TranslationMemory(str(path)))) == [f"{path}: from de to en; the other way: --languages en de"]
+    assert list(remarks(TranslationMemory(str(path), ("en", "de")))) == []
     monkeypatch.setattr(tmx, "PIECE", 7)  # a piece may end anywhere
     assert sides(TranslationMemory(str(path))) == PAIRS
 

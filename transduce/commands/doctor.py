@@ -86,7 +86,7 @@ def doctor(
         Replace outputs that are there already.
     """
     from transduce.data.doctor import examine
-    from transduce.data.open import ignored_columns
+    from transduce.data.open import remarks
     from transduce.data.raw import side_names
     from transduce.training.prepare import text_of
     from transduce.training.recipe import Recipe, settings_of
@@ -102,7 +102,7 @@ def doctor(
     corpus, others = text_of(chosen.data), _held_out(held_out or [], columns, languages)
     copies = [] if clean is None else _clean_files(corpus, clean)
     _check_outputs(files, report_to, picture, copies, force)
-    for remark in ignored_columns(corpus):
+    for remark in remarks(corpus):
         report.say(remark)
     report.say(f"reading {corpus.name}")
     diagnosis = examine(corpus, list(others.values()))

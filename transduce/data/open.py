@@ -99,11 +99,16 @@ def _open_one(path: str, labels: bool, columns: Two | None, languages: Two | Non
     )
 
 
-def ignored_columns(corpus: Corpus) -> Iterator[str]:
-    """A sentence for each .tsv whose first line has columns that nobody chose."""
+def remarks(corpus: Corpus) -> Iterator[str]:
+    """A sentence for each .tsv whose first line has columns that nobody chose, and for each .tmx whose order nobody
+    said."""
     for part in parts_of(corpus):
         if isinstance(part, TabFile) and part.columns is None:
             columns = next(read_lines(part.path), "").count("\t") + 1
             if columns > 2:
                 which = "column 3 is" if columns == 3 else f"columns 3 to {columns} are"
                 yield f"{part.path}: {which} ignored, see --columns"
+        if isinstance(part, TranslationMemory) and part.languages is None:
+            source, target = part.sides()
+            if source and target:
+                yield f"{part.path}: from {source} to {target}; the other way: --languages {target} {source}"

@@ -46,6 +46,17 @@ class TranslationMemory:
         if self.languages is not None and len(found) < 2 and seen:
             raise DataError(f"{self.path} has no text in {self._missing(found)}; it has {', '.join(seen)}")
 
+    def sides(self) -> Two:
+        """The languages of source and target; those that are not said, as the first units have them."""
+        seen: dict[str, None] = {}
+        if self.languages is None:
+            with open_bytes(self.path) as stream:
+                for unit in _units(stream, self.path):
+                    seen.update(dict.fromkeys(unit))
+                    if len(seen) > 1:
+                        break
+        return self.languages or self._both(seen)
+
     def _both(self, seen: dict[str, None]) -> Two:
         if len(seen) > 2:
             two = " ".join([*seen][:2])

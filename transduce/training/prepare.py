@@ -14,7 +14,7 @@ from transduce.data.build import Part, build_stores
 from transduce.data.corpus import Corpus, ListCorpus, Stretch
 from transduce.data.facts import facts
 from transduce.data.one_file import Two
-from transduce.data.open import ignored_columns, open_files
+from transduce.data.open import open_files, remarks
 from transduce.data.store import Store
 from transduce.data.survey import HoldOut, Survey, survey
 from transduce.data.tokenize import Job, Sampling
@@ -58,7 +58,7 @@ def open_corpora(settings: Settings, report: Report) -> tuple[Corpus, Corpus | N
         raise SettingsError("--valid-target is given without --valid-source")
     training, validation = text_of(d, labels), validation_text_of(d, labels) if d.valid_source else None
     for corpus in (training, validation):
-        for remark in ignored_columns(corpus) if corpus is not None else ():
+        for remark in remarks(corpus) if corpus is not None else ():
             report.say(remark)
     return training, validation
 
