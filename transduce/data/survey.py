@@ -9,8 +9,6 @@ import hashlib
 from array import array
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
@@ -57,12 +55,9 @@ class Survey:
 
     def copies_of(self, hold_out: HoldOut) -> frozenset[int]:
         """Lines that are not set aside, with the source of a pair that is."""
-        if hold_out.every is None:
-            return frozenset()
-        sources = np.frombuffer(self.source_of, np.int64)
-        like = np.isin(sources, sources[:: hold_out.every])
-        like[:: hold_out.every] = False
-        return frozenset((np.flatnonzero(like) + 1).tolist())
+        held = set() if hold_out.every is None else set(self.source_of[:: hold_out.every])
+        lines = enumerate(self.source_of, 1)
+        return frozenset(line for line, source in lines if source in held and not hold_out.takes(line))
 
     def labels_left_by(self, hold_out: HoldOut) -> list[str]:
         """The labels of the pairs that are not set aside."""
