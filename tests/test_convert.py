@@ -18,6 +18,7 @@ from foreign import marian_folder
 
 import transduce
 from transduce.commands.convert import convert
+from transduce.commands.send import sentences_for, sentences_of_run
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
 from transduce.errors import ArgumentError, ModelError, SettingsError
@@ -448,3 +449,21 @@ def test_a_mark_of_a_language_is_one_token(tmp_path: Path) -> None:
     tokenizer = transduce.load(tmp_path / "ours").tokenizers.source
     found = tokenizer.pieces(tokenizer.encode([line])[0])
     assert [piece.replace("▁>>", ">>") for piece in found] == their_ids(folder, True).tokenize(line)
+
+
+def test_a_run_is_compared_on_its_own_text(tmp_path: Path) -> None:
+    """What the bundled corpus has may be another language to it. Lines that protection changes are left out."""
+    pairs = [
+        (f"{target} {'7' if n % 2 else ''}", f"{source} 7") for n, (source, target) in enumerate(bundled_pairs(99))
+    ]
+    valid = ListCorpus(pairs[50:])
+    settings = quick_settings(text={"protect": "numbers"})
+    fit(tmp_path / "run", ListCorpus(pairs[:50]), valid, settings, SILENT)
+    model = transduce.load(tmp_path / "run")
+    own = sentences_of_run(tmp_path / "run", model)
+    assert own == [source for source, _ in pairs[50:] if "7" not in source]
+    assert sentences_for(model, own) == [source.strip() for source in own]
+    (kept,) = [path for path in (tmp_path / "run" / "data").glob("*/text.jsonl") if path.stat().st_size]
+    kept.write_text("no pairs\n")
+    assert sentences_of_run(tmp_path / "run", model) == []
+    assert sentences_of_run(tmp_path / "elsewhere", model) == []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from transduce.commands import Hidden
 from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
-from transduce.commands.send import load_as, send, sentences_for, to_argos
+from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos
 from transduce.errors import ModelError, SettingsError
 from transduce.report import SILENT, Report, Table
 
@@ -65,7 +65,8 @@ def convert(
     quantization
         For ctranslate2 and argos: weights in fewer bits. For onnx: int8.
     text
-        Sentences to compare with; those of the bundled corpus if not given. For fasttext: lines with labels.
+        Sentences to compare with; those of the run's validation text, or of the bundled corpus, if not given. For
+        fasttext: lines with labels.
     revision
         Of a name on the hub: a commit, so that it is the same model every time.
     source_language
@@ -99,13 +100,15 @@ def convert(
             report.say(f"{destination} is made; try: transduce translate {destination}")
             return None
         model = load_as(source, to, report)
-        lines = sentences_for(model, text)
+        own = [] if text else sentences_of_run(source, model)
+        lines = sentences_for(model, text or own)
         if to == "argos":
             table, share = to_argos(model, place, quantization, lines, languages)
         else:
             table, share = send(model, to, place, quantization, lines, report)
         if share is not None and text is None:
-            report.say("compared on sentences of the bundled corpus; on your own with --text")
+            which = "the run's validation text" if own else "the bundled corpus"
+            report.say(f"compared on sentences of {which}; on others with --text")
         wanted = AGREE if quantization is None else AGREE_ROUNDED
         if check and share is None:
             raise SettingsError("--check compares with Hugging Face's library: pip install transformers")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from transduce.text.languages import Languages
 
 SENTENCES = 200  # that both sides translate, to be compared
+FEWEST = 20  # of a run's own, for a share to mean anything
+LARGEST = 2**26  # bytes of them that are read
 README = "A translation model, trained and packaged with transduce.\n"
 Sent = tuple[Table | None, float | None]  # a table for people, and the share of equal translations
 
@@ -140,19 +144,36 @@ def load_as(source: Path, to: str, report: Report) -> Model:
     return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
 
 
-def sentences_for(model: Model, text: str | None) -> list[str]:
-    """Some to compare with, none of them too long for the model."""
+def sentences_for(model: Model, text: str | Iterable[str] | None) -> list[str]:
+    """Some to compare with, none of them too long for the model; those of the bundled corpus where none are given."""
     from transduce.bundled.corpus import bundled
     from transduce.data.lines import read_lines
     from transduce.text.normalise import normalise
 
-    lines = read_lines(text) if text else (pair.source for pair in bundled().test)
+    lines = read_lines(text) if isinstance(text, str) else text or (pair.source for pair in bundled().test)
     found = [line for line in map(normalise, islice(lines, SENTENCES)) if line]
     sizes = map(len, model.tokenizers.source.encode(found))
     fitting = [line for line, size in zip(found, sizes, strict=True) if size <= model.lengths.longest]
     if not fitting:
         raise SettingsError(f"--text {text} has no sentence to compare with that the model can read")
     return fitting
+
+
+def sentences_of_run(folder: Path, model: Model) -> list[str]:
+    """Sources of a run's validation text, if it is a run that has kept some; without those of which protection would
+    hide a part, since an export knows of none."""
+    from transduce.data.store import TEXT, Damaged, Store
+    from transduce.files.run_folder import RunFolder
+    from transduce.text.protect import Protection
+
+    protection = Protection(model.tokenizers.settings)
+    for kept in sorted(RunFolder(folder).data.glob(f"*/{TEXT}")):
+        with contextlib.suppress(Damaged, OSError, TypeError, ValueError):
+            if 0 < kept.stat().st_size < LARGEST:  # that of the training text is empty
+                pairs = Store(kept.parent).text(SENTENCES)
+                found = [source for source, _ in pairs if source.strip() and not protection.spans(source)]
+                return found if len(found) >= FEWEST else []
+    return []
 
 
 def _compared(model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float]) -> tuple[Table, float]:
