@@ -57,7 +57,7 @@ def ours(
     model: Seq2Seq, device: str, precision: str, beam: int, most: Callable[[int], int], engine: str = "auto"
 ) -> Translate:
     """transduce's engine, stopping as the others do."""
-    auto.WORTH_COMPILING = 0  # a user with few lines would not wait for it
+    auto.WORTH_LOADING = auto.WORTH_COMPILING = auto.MANY = 0  # a user with few lines would not wait for it
     searches = make_engine(model, SearchSettings(engine=engine, precision=precision), device)
     roles = Roles(beam, 1, Penalty(ALPHA, plain=True), exact=False)
 

@@ -32,7 +32,7 @@ from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.blas import address_of_sgemm
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_encoder import LoopEncoder
-from transduce.engine.loop_search import LoopSearch
+from transduce.engine.loop_search import LoopModel, LoopSearch
 from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import why_not
@@ -109,9 +109,9 @@ def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> Non
     with torch.no_grad():
         model.projection.bias[END] += 6.0
     assert can_loop(fast(model))
-    encoder = LoopEncoder(fast(model))
-    assert encoder.weights is not None
-    found = LoopSearch(encoder, requests(), SEARCHES[name]).run()
+    loops = LoopModel(fast(model))
+    assert loops.encoder.weights is not None
+    found = LoopSearch(loops, requests(), SEARCHES[name]).run()
     expected = PlainEngine(model, "cpu").find(requests(), SEARCHES[name], lambda _: None)
     assert any(h.complete for hypotheses in expected for h in hypotheses)
     check_equal(found, expected)
@@ -149,21 +149,25 @@ def test_loops_encode_some_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 @needs_blas
 def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
-    monkeypatch.setattr(auto, "WORTH_LOOPS", 10)
+    monkeypatch.setattr(auto, "WORTH_LOADING", 10)
     monkeypatch.setattr(loop_search, "is_compiled", lambda: True)
     monkeypatch.setattr(LoopSearch, "run", lambda self: used.append(self.roles) or [[]] * len(self.sentences))
     engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # too few to load them for
+    assert not used
     for roles in SEARCHES.values():
         engine.find(requests(), roles, lambda _: None)
-    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # too few to load them for
-    assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop")]
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # now they are there
+    assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop", "beam")]
     monkeypatch.setattr(loop_search, "is_compiled", lambda: False)
     engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
     monkeypatch.setattr(auto, "WORTH_COMPILING", len(requests()) + 1)
+    monkeypatch.setattr(auto, "MANY", len(requests()))
     engine.find(requests(), SEARCHES["beam"], lambda _: None)  # too few to wait for a compiler
-    assert len(used) == 3
-    engine.find(requests(), SEARCHES["beam"], lambda _: None)  # but there are more of them
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # enough, but whoever asks wants an answer now
     assert len(used) == 4
+    engine.find(requests(), SEARCHES["beam"], lambda _: None)
+    assert len(used) == 5
 
 
 def test_what_was_compiled_is_known(tmp_path: Path) -> None:

@@ -34,11 +34,12 @@ def load(
     A model of many languages is told which: load(..., languages=("de", "en")). With `adapter`, a file of adapters that
     were trained on this model (LoRA), it is the model that came out of that training."""
     from transduce.arguments import check_folder
-    from transduce.fasttext.folder import is_fasttext
-    from transduce.fasttext.labeller import Labeller
+    from transduce.settings.config_file import is_fasttext
 
     check_folder(folder, "folder")
     if is_fasttext(Path(folder)):
+        from transduce.fasttext.labeller import Labeller  # only here: numba takes time to load
+
         return Labeller.load(folder, **search)
     from transduce.model import Model  # only here: PyTorch takes seconds to load, and labels do without
 

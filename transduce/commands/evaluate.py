@@ -93,7 +93,6 @@ def evaluate(
     from transduce import evaluate as scores
     from transduce.data.lines import read_lines
     from transduce.data.open import open_corpus
-    from transduce.fasttext.labeller import Labeller
     from transduce.model import Model
     from transduce.text.normalise import normalise
 
@@ -117,6 +116,8 @@ def evaluate(
         if of.is_file():
             return list(read_lines(of))
         if is_labeller(of):
+            from transduce.fasttext.labeller import Labeller
+
             return [t.text for t in Labeller.load(of).stream(pair.source for pair in pairs)]
         spoken, own = (source_language, target_language), adapter if of == model else None
         loaded = Model.load(of, device, weights, languages=spoken, adapter=own, **search)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report, Table
+from transduce.settings.config_file import is_fasttext
 
 if TYPE_CHECKING:
     from transduce.fasttext.network import Network
@@ -56,7 +57,7 @@ def send_fasttext(
     small = ending == ".ftz"
     if (rows or retrain) and not small:
         raise SettingsError("--rows and --retrain are for a quantised .ftz; a .bin has all rows")
-    if not folder.is_fasttext(source):
+    if not is_fasttext(source):
         raise ModelError(f"{source} is no model of the kind fasttext; --to fasttext sends only those out")
     network, settings = folder.load(source)
     if network.settings.tokens != "words":

@@ -32,9 +32,7 @@ MAY_CHANGE = {"vectors.threads"}
 
 def is_labeller(folder: Path) -> bool:
     """Whether a folder holds a model of the kind fasttext."""
-    from transduce.fasttext.folder import is_fasttext
-
-    return folder.is_dir() and is_fasttext(folder)
+    return folder.is_dir() and config_file.is_fasttext(folder)
 
 
 def train_labels(run: Path, config: Path | None, flags: Overrides, minutes: float | None, report: Report) -> None:

@@ -187,9 +187,9 @@ def translate(
 
 def _load(loaded: tuple[Any, ...], searched: dict[str, Any], flags: Sequence[str]) -> Model | Labeller:
     """A model that translates, or one that gives labels, which does without these flags."""
-    from transduce.fasttext.labeller import Labeller
-
     if is_labeller(loaded[0]):
+        from transduce.fasttext.labeller import Labeller
+
         if flags:
             raise SettingsError(f"{flags[0]} does not go with a model of the kind fasttext, which gives labels")
         return Labeller.load(loaded[0], **searched)

@@ -64,7 +64,8 @@ class PlainEngine:
             return self._find(requests, roles, found)
 
     def _find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        self.model.eval()
+        if self.model.training:
+            self.model.eval()  # goes through all of its parts, which takes longer than a step
         results: list[list[Hypothesis]] = [[] for _ in requests]
         sizes = [len(request.source) + 1 for request in requests]
         workers = torch.get_num_threads() if self.device == "cpu" else 1

@@ -210,11 +210,10 @@ class Translator:
     ) -> Iterator[Translation]:
         """Hypotheses as text, all of a chunk together."""
         texts = iter(self.tokenizers.target.decode_all([h.tokens for hypotheses in found for h in hypotheses]))
-        pieces = wording.pieces
+        pieces = self.tokenizers.target.pieces
         for sentence, request, hypotheses in zip(sentences, requests, found, strict=True):
             candidates = [
-                Candidate(next(texts), h.score, h.log_probability, tuple([pieces[i] for i in h.tokens]))
-                for h in hypotheses
+                Candidate(next(texts), h.score, h.log_probability, tuple(pieces(h.tokens))) for h in hypotheses
             ]
             if not candidates or not math.isfinite(candidates[0].score):
                 yield Translation(sentence.text, "", "failed", ())

@@ -27,8 +27,9 @@ FEWER_LINES = 1024  # that it has at once
 MOST_BEAMS = 16  # that the recorded search follows
 LARGER = 8  # batches that a GPU steps through in the time of one
 FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then
-WORTH_LOOPS = 200  # sentences from which on it pays to load compiled loops
-WORTH_COMPILING = 2000  # of all searches together: to wait for their compilation, once on a machine
+WORTH_LOADING = 20  # sentences of all searches together: from then on it pays to load compiled loops, half a second
+WORTH_COMPILING = 2000  # and to wait for their compilation, ten or twenty, once on a machine
+MANY = 200  # of one search: who asks for fewer does not wait for a compiler
 
 
 def make_engine(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
@@ -100,26 +101,30 @@ def is_simple(roles: Roles) -> bool:
 
 
 class CpuEngine(PlainEngine):
-    """Greedy and beam search of many sentences by compiled loops; any other search by PyTorch alone."""
+    """Greedy and beam search by compiled loops, once they pay; any other search by PyTorch alone."""
 
     model: Incremental
     _sentences = 0  # that loops could have searched
+    _loops: PlainEngine | None = None
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        if len(requests) < WORTH_LOOPS or not is_simple(roles) or not can_loop(self.model):
+        if not is_simple(roles) or not self._can_loop:
             return super().find(requests, roles, found)
         self._sentences += len(requests)
-        return self._loops.find(requests, roles, found) if self._pays() else super().find(requests, roles, found)
-
-    def _pays(self) -> bool:
-        from transduce.engine.loop_search import is_compiled  # noqa: PLC0415  (numba takes time to load)
-
-        return self._sentences >= WORTH_COMPILING or is_compiled()
+        if self._loops is None and self._sentences >= WORTH_LOADING:
+            self._loops = self._loaded(len(requests))
+        return super().find(requests, roles, found) if self._loops is None else self._loops.find(requests, roles, found)
 
     @cached_property
-    def _loops(self) -> PlainEngine:
-        from transduce.engine.loop_search import LoopEngine  # noqa: PLC0415  (as above)
+    def _can_loop(self) -> bool:
+        return can_loop(self.model)
 
+    def _loaded(self, asked: int) -> PlainEngine | None:
+        """The loops, unless they would have to be compiled first and that does not pay."""
+        from transduce.engine.loop_search import LoopEngine, is_compiled  # noqa: PLC0415  (numba takes time to load)
+
+        if not is_compiled() and (asked < MANY or self._sentences < WORTH_COMPILING):
+            return None
         self.model.eval()
         return LoopEngine(self.model, self.device)
 

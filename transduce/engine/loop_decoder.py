@@ -20,12 +20,27 @@ from transduce.models.seq2seq import Memory
 from transduce.nn.precision import Affine
 
 
+class DecoderArrays(NamedTuple):
+    """The decoder as the loops read it, made once for many batches."""
+
+    weights: DecoderWeights
+    layers: list[Decoding]
+    embedding: tuple[Array, Array, float]  # of tokens, of positions, and what the first is multiplied by
+    projection: Affine  # row by row: of many rows that product is faster
+
+    @staticmethod
+    def of(model: Incremental) -> DecoderArrays:
+        w, embedding = model.weights, model.weights.embedding
+        tables = embedding.tokens.weight.detach().numpy(), position_table(embedding).detach().numpy()
+        layers = [_as_arrays(w, i) for i in range(len(w.layers))]
+        return DecoderArrays(w, layers, (*tables, embedding.scale), model.projection.read(torch.float32))
+
+
 class LoopDecoder:
     """The decoder over the caches of a batch."""
 
-    def __init__(self, model: Incremental, memory: Memory, steps: int, beams: int) -> None:
-        w = self.weights = model.weights
-        self.projection = model.projection.read(torch.float32)  # row by row: of many rows that product is faster
+    def __init__(self, arrays: DecoderArrays, memory: Memory, steps: int, beams: int) -> None:
+        w, self.arrays = arrays.weights, arrays
         heads, (rows, width) = w.cross_heads, memory.segments.shape
         self.lengths = (memory.segments != 0).sum(1).numpy()
         self.memory = [
@@ -34,13 +49,7 @@ class LoopDecoder:
         ]
         heads = w.self_heads
         self.past = [np.empty((rows, steps * beams, 2, heads.number, heads.d_k), np.float32) for _ in w.layers]
-        self.layers = [_as_arrays(w, i) for i in range(len(w.layers))]
-        self.embedding = (
-            w.embedding.tokens.weight.detach().numpy(),
-            position_table(w.embedding).detach().numpy(),
-            w.embedding.scale,
-        )
-        assert steps <= len(self.embedding[1])  # the loops do not look
+        assert steps <= len(arrays.embedding[1])  # the loops do not look
         self._rows = self._all_rows = Buffers.make(
             rows * beams, w.projection.weight.size(1), len(w.layers[0].inner.weight), w.norm_before
         )
@@ -57,12 +66,12 @@ class LoopDecoder:
 
     def step(self, tokens: Array, n: int, ancestors: Array, active: Array) -> Array:
         """Logits (R * A, V) of what comes after these tokens (R * A)."""
-        w = self.weights
+        w = self.arrays.weights
         if len(tokens) != len(self._rows.x):
             self._rows = self._all_rows.first(len(tokens))
         at = self._rows
         x, h = torch.from_numpy(at.x), torch.from_numpy(at.h)
-        loops.embed(tokens, n, *self.embedding, at.x)
+        loops.embed(tokens, n, *self.arrays.embedding, at.x)
         if not isinstance(w.embedding.norm, nn.Identity):
             x.copy_(w.embedding.norm(x))
         if w.norm_before:
@@ -72,12 +81,12 @@ class LoopDecoder:
         if not w.norm_before and w.final_norm is not None:
             h = w.final_norm(h)
         logits = self._logits[: len(tokens)]
-        _project(h * w.projection_scale if w.projection_scale != 1 else h, self.projection, logits)
+        _project(h * w.projection_scale if w.projection_scale != 1 else h, self.arrays.projection, logits)
         return logits.numpy()
 
     def _layer(self, i: int, now: tuple[int, Array, Array]) -> None:
         """The residual stream through a layer."""
-        w, at, layer = self.weights, self._rows, self.layers[i]
+        w, at, layer = self.arrays.weights, self._rows, self.arrays.layers[i]
         caches, scales = (self.past[i], self.memory[i], self.lengths), (w.self_heads.scale, w.cross_heads.scale)
         loops.look(at, layer.looking, caches, now, scales)
         layer.feed_forward(at)

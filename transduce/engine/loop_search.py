@@ -17,7 +17,7 @@ from transduce.decoding.hypotheses import IMPOSSIBLE, Hypothesis, Request
 from transduce.decoding.search import LEAVING, Roles, moved_up
 from transduce.engine import loops
 from transduce.engine.incremental import Incremental
-from transduce.engine.loop_decoder import LoopDecoder
+from transduce.engine.loop_decoder import DecoderArrays, LoopDecoder
 from transduce.engine.loop_encoder import LoopEncoder
 from transduce.engine.walk_back import Found, of_lengths
 from transduce.text.special import BEGIN, END
@@ -62,15 +62,22 @@ def is_compiled() -> bool:
     return is_on_disk(loops.advance)
 
 
+class LoopModel:
+    """A model as the loops read it."""
+
+    def __init__(self, model: Incremental) -> None:
+        self.encoder, self.decoder = LoopEncoder(model), DecoderArrays.of(model)
+
+
 class LoopSearch:
     """One batch."""
 
     @torch.inference_mode()
-    def __init__(self, encoder: LoopEncoder, requests: list[Request], roles: Roles) -> None:
+    def __init__(self, model: LoopModel, requests: list[Request], roles: Roles) -> None:
         self.roles = roles
         self.table = Table.begin(requests, roles)
-        memory = encoder.encode(lay_out([[[*request.source, END]] for request in requests]))
-        self.decoder = LoopDecoder(encoder.model, memory, self.table.history.shape[1], roles.size)
+        memory = model.encoder.encode(lay_out([[[*request.source, END]] for request in requests]))
+        self.decoder = LoopDecoder(model.decoder, memory, self.table.history.shape[1], roles.size)
         self.sentences = np.arange(len(requests))
         self.results: list[list[Hypothesis]] = [[] for _ in requests]
 
@@ -116,7 +123,7 @@ class LoopEngine(PlainEngine):
 
     def __init__(self, model: Incremental, device: str) -> None:
         super().__init__(model, device)
-        self.encoder = LoopEncoder(model)
+        self.loops = LoopModel(model)
 
     def _search(self, requests: list[Request], roles: Roles) -> list[list[Hypothesis]]:
-        return LoopSearch(self.encoder, requests, roles).run()
+        return LoopSearch(self.loops, requests, roles).run()

@@ -21,19 +21,9 @@ from transduce.files.run_folder import CONFIG, MODEL
 from transduce.settings import config_file
 from transduce.settings.sections import Settings
 
-KIND = "fasttext"
 TYPES = {"E": "float32", "U": "float32", "buckets": "int32", "tokens": "int64"}
 TYPES |= {f"{side}{part}": kind for side in ("", "label_") for part, kind in
           (("letters", "uint8"), ("starts", "int64"), ("counts", "int64"))}  # fmt: skip
-
-
-def is_fasttext(folder: Path) -> bool:
-    """Whether this is a folder whose config.yaml says so."""
-    config = folder / CONFIG
-    if not config.is_file():
-        return False
-    model = config_file.read(config, follow_links=False).get("model")
-    return isinstance(model, dict) and model.get("kind") == KIND
 
 
 def save(network: Network, settings: Settings, folder: Path) -> None:

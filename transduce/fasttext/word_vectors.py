@@ -15,6 +15,7 @@ from transduce.fasttext import folder
 from transduce.fasttext.bin_file import is_fasttext_file, read_fasttext
 from transduce.fasttext.network import Network
 from transduce.fasttext.text_files import Table, read_table
+from transduce.settings.config_file import is_fasttext
 
 Floats = NDArray[np.float32]
 
@@ -124,7 +125,7 @@ def load_vectors(path: str | Path) -> WordVectors:
     """From a model folder, fastText's .bin or .ftz, .vec, word2vec or GloVe."""
     path = Path(path)
     if path.is_dir():
-        if not folder.is_fasttext(path):
+        if not is_fasttext(path):
             raise DataError(f"{path} holds no word vectors; train some with: transduce vectors train")
         return of_network(folder.load(path)[0])
     if not path.exists():

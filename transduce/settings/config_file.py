@@ -10,6 +10,7 @@ import yaml
 
 from transduce.errors import SettingsError
 from transduce.files.reading import SMALL, read_bytes
+from transduce.files.run_folder import CONFIG
 from transduce.settings.compose import compose
 from transduce.settings.sections import Overrides, Settings
 
@@ -66,6 +67,16 @@ def _sentence(reason: str | None) -> str:
 def read_whole(path: Path) -> Settings:
     """The settings of a model or a run, from its own config.yaml."""
     return compose(read(path, follow_links=False))
+
+
+def is_fasttext(folder: Path) -> bool:
+    """Whether its config.yaml says that a folder holds fastText's classifier or word vectors. Asked before anything
+    large is loaded: numba for those, PyTorch for all others."""
+    config = folder / CONFIG
+    if not config.is_file():
+        return False
+    model = read(config, follow_links=False).get("model")
+    return isinstance(model, dict) and model.get("kind") == "fasttext"
 
 
 def write(settings: Settings) -> str:

@@ -86,6 +86,10 @@ class SubwordTokenizer:
         return [self._ids[piece] for piece in pieces]
 
     @cached_property
+    def _names(self) -> list[str]:
+        return [self._processor.id_to_piece(i) for i in range(self.size)]
+
+    @cached_property
     def _ids(self) -> dict[str, int]:
         """The ids of pieces that spell text."""
         p = self._processor
@@ -119,7 +123,7 @@ class SubwordTokenizer:
         return self._processor.encode(text, out_type=str)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._processor.id_to_piece(i) for i in ids]
+        return [self._names[i] for i in ids]
 
     def to_bytes(self) -> bytes:
         return self._model
