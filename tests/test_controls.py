@@ -23,6 +23,7 @@ from transduce.decoding.results import Translation, join
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.wishes import Wishes
 from transduce.decoding.wording import Wording
+from transduce.engine import auto
 from transduce.errors import ArgumentError, DataError, ModelError, SettingsError
 from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
@@ -74,6 +75,8 @@ def test_terms_are_in_every_translation(model: Model) -> None:
     sources = [source for source, _ in bundled_pairs(40, seed=8)]
     first = sorted({word for source in sources for word in words(source) if len(word) > 4})
     glossary = Glossary.from_lines([f"{word}\tgarden|water" for word in first], "all")
+    as_dict = dict.fromkeys(first, "garden|water")
+    assert model.translate(sources[:3], glossary=as_dict) == model.translate(sources[:3], glossary=glossary)
     for translation in model.translate(sources, glossary=glossary):
         wanted = len(glossary.find(translation.source))
         said = words(translation.text)
@@ -167,7 +170,9 @@ def test_a_glossary_that_cannot_be_written_is_refused_at_once(model: Model) -> N
     ("wish", "complaint"),
     [
         ({"forbidden": "house"}, "forbidden must be several texts, not one"),
-        ({"glossary": {"haus": "house"}}, "glossary must be a Glossary, not"),
+        ({"glossary": [("haus", "house")]}, "glossary must be a Glossary, not"),
+        ({"glossary": {"haus": 3}}, r"glossary\[0\]\[1\] must be str, not 3"),
+        ({"beam": 4}, r"beam is a setting of the search: model.with_search\(beam="),
         ({"keep": 3}, "keep must be str, not 3"),
         ({"alternatives": 2.0}, "alternatives must be a whole number, not 2.0"),
         ({"alternatives": -1}, "alternatives=-1 must be 0 or more"),
@@ -359,6 +364,7 @@ def test_resume_repeats_and_loses_nothing(
 ) -> None:
     """To the byte: it goes on with a whole chunk, so that even the last digits of a score have the same company."""
     monkeypatch.setattr(PlainEngine, "chunk", 4)
+    monkeypatch.setattr(auto, "WORTH_LOADING", 4)  # a whole chunk is, as in life
     text, output = tmp_path / "in.txt", tmp_path / "out.txt"
     text.write_text("".join(f"{source}\n" for source, _ in bundled_pairs(30, seed=6)))
     command = ["translate", str(model_folder), str(text), "--json", "-o", str(output)]

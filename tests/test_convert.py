@@ -289,6 +289,12 @@ def test_from_python(tmp_path: Path, model_folder: Path) -> None:
     transduce.convert(model_folder, tmp_path / "out", to="huggingface")
     with pytest.raises(ArgumentError, match="destination must be the name of a folder"):
         transduce.convert(model_folder, 3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="to must be one of transduce, huggingface, .*, not 'marian'"):
+        transduce.convert(model_folder, tmp_path / "other", to="marian")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="quantization must be one of int8, "):
+        transduce.convert(model_folder, tmp_path / "other", to="ctranslate2", quantization="int4")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="languages must be two"):
+        transduce.convert(model_folder, tmp_path / "other", languages="de")  # type: ignore[arg-type]
 
 
 # ---- further from a model

@@ -19,11 +19,12 @@ from conftest import bundled_pairs, quick_settings
 from transduce.data import build, pool
 from transduce.data.batches import Batches
 from transduce.data.build import build_store
+from transduce.data.comma import CommaFile
 from transduce.data.corpus import ListCorpus, Pair, TwoFiles, suspicious_line
 from transduce.data.layout import lay_out
 from transduce.data.lines import read_lines
 from transduce.data.one_file import JsonLines, TabFile
-from transduce.data.open import open_corpus
+from transduce.data.open import open_corpus, remarks
 from transduce.data.survey import HoldOut, survey
 from transduce.data.tokenize import Chunk, Job, Sampling
 from transduce.errors import DataError
@@ -84,6 +85,24 @@ def test_unequal_files_name_counts_and_place(tmp_path: Path) -> None:
     assert not suspicious_line(np.sort(many)[:-10], noise)[1]
 
 
+def test_a_spreadsheet_has_its_columns_by_number_or_by_name(tmp_path: Path) -> None:
+    name = write(
+        tmp_path / "a.csv", ["id,de,en", '1,"Brot, bitte","Bread, ""please"""', "", '2,"zwei', 'Zeilen",two lines']
+    )
+    pairs = [("Brot, bitte", 'Bread, "please"'), ("zwei Zeilen", "two lines")]
+    by_name, by_number = open_corpus(name, None, columns=("de", "en")), open_corpus(name, None, columns=("2", "3"))
+    assert [(pair.source, pair.target) for pair in by_name] == pairs
+    assert [pair.line for pair in by_name] == [2, 5]
+    assert [(pair.source, pair.target) for pair in by_number] == [("de", "en"), *pairs]
+    assert not list(remarks(by_name))
+    plain = open_corpus(write(tmp_path / "b.csv", ["Brot;bread", "zwei, drei;two, three"]), None)
+    assert [(pair.source, pair.target) for pair in plain] == [("Brot", "bread"), ("zwei, drei", "two, three")]
+    assert "b.csv: its first two columns, and its first line is a pair" in next(remarks(plain))
+    named = open_corpus(write(tmp_path / "c.csv", ["target,source", "bread,Brot"]), None)
+    assert [(pair.source, pair.target) for pair in named] == [("Brot", "bread")]
+    assert not list(open_corpus(write(tmp_path / "empty.csv", []), None))
+
+
 def test_complaints_about_files(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"ok\nna\xefve\n")
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"hello\n" * 99)[:-20])
@@ -92,6 +111,7 @@ def test_complaints_about_files(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", ['{"source": "a", "target": "b"}', '{"source": "a"}'])
     write(tmp_path / "b.jsonl", ['{"source": "a", "target": 3}'])
     write(tmp_path / "deep.jsonl", ["[" * 100_000])
+    write(tmp_path / "a.csv", ["de,en", "Brot", 'Tee,"tea'])
     os.mkfifo(tmp_path / "pipe")
     cases = [
         (
@@ -103,11 +123,16 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         (lambda: list(read_lines(tmp_path / "cut.gz")), "cut.gz is not a complete gzip file"),
         (lambda: list(read_lines(tmp_path / "not.gz")), "not.gz is not a complete gzip file"),
         (lambda: list(TabFile(str(tmp_path / "a.tsv"))), "a.tsv, line 2: no tab between source and target"),
+        (lambda: list(CommaFile(str(tmp_path / "a.csv"))), "a.csv, line 2: it has 1 columns, and number 2 is wanted"),
+        (
+            lambda: list(CommaFile(str(tmp_path / "a.csv"), ("de", "fr"))),
+            "line 1: no column is called fr; there are: de, en",
+        ),
+        (lambda: list(CommaFile(write(tmp_path / "b.csv", ["a,b", 'c,"d']))), "b.csv, line 2: unexpected end of data"),
         (lambda: list(JsonLines(str(tmp_path / "a.jsonl"))), 'a.jsonl, line 2: expected {"source": "...", "target"'),
         (lambda: list(JsonLines(str(tmp_path / "b.jsonl"))), "b.jsonl, line 1: source and target must be strings"),
         (lambda: list(JsonLines(str(tmp_path / "deep.jsonl"))), "deep.jsonl, line 1: expected"),
         (lambda: open_corpus(str(tmp_path / "pipe"), "x"), "pipe is a pipe, which can be read only once"),
-        (lambda: open_corpus("a.csv", None), r"a.csv is a .csv, which is not read; save it with tabs"),
         (lambda: open_corpus("a.de", None), r"a.de holds one side only: give the other too \(--target, or --reference"),
         (lambda: survey(ListCorpus([])), "there are no sentence pairs in the given pairs"),
     ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from transduce.commands.convert import Format, Quantization
     from transduce.fasttext.labeller import Labeller
     from transduce.fasttext.word_vectors import WordVectors
     from transduce.model import Model
@@ -126,24 +127,41 @@ def _train_labels(
 def convert(
     source: str | Path,
     destination: str | Path,
-    to: Literal["transduce", "huggingface", "ctranslate2"] = "transduce",
-    quantization: Literal["int8", "int8_float32", "int16", "float16", "bfloat16"] | None = None,
+    to: Format = "transduce",
+    quantization: Quantization | None = None,
     check: bool = False,
+    text: str | Path | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
+    revision: str | None = None,
 ) -> None:
-    """A model of another system as a model folder, or the other way round: convert("opus-mt-de-en", "runs/opus")."""
-    from transduce.arguments import check_folder
+    """A model of another system as a model folder, or the other way round: convert("opus-mt-de-en", "runs/opus").
+
+    `check`: too few translations that are equal are an error; `text`: a file whose sentences are compared. `languages`:
+    source and target, where a model knows many, or for a package of Argos. `revision`: of a name on Hugging Face's hub.
+    """
+    from transduce.arguments import check_choice, check_folder, check_languages
+    from transduce.commands.convert import FORMATS, QUANTIZATIONS
     from transduce.commands.convert import convert as run
 
     check_folder(source, "source")
     check_folder(destination, "destination")
-    run(Path(source), Path(destination), to=to, quantization=quantization, check=check)
+    check_choice(to, "to", FORMATS)
+    if quantization is not None:
+        check_choice(quantization, "quantization", QUANTIZATIONS)
+    if text is not None:
+        check_folder(text, "text")
+    source_language, target_language = check_languages(languages)
+    run(
+        Path(source), Path(destination), to=to, quantization=quantization, check=check, revision=revision,
+        text=None if text is None else str(text), source_language=source_language, target_language=target_language,
+    )  # fmt: skip
 
 
 def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target: Any, task: Any) -> None:
     """Refuse what is no text before anything is made of it."""
     from collections.abc import Iterator
 
-    from transduce.arguments import check_folder, check_pairs, shown
+    from transduce.arguments import check_choice, check_folder, check_pairs, shown
     from transduce.errors import ArgumentError
 
     check_folder(run, "run")
@@ -161,5 +179,4 @@ def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target:
         if some is not None:
             for _ in check_pairs(some, name):
                 pass
-    if task not in ("translate", "classify"):
-        raise ArgumentError(f"task must be translate or classify, not {shown(task)}")
+    check_choice(task, "task", ("translate", "classify"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from transduce.errors import ArgumentError
@@ -56,6 +56,12 @@ def _checked_pairs(values: Iterable[Any], name: str) -> Iterator[tuple[str, str]
         for side, value in enumerate(sides):
             check_text(value, f"{name}[{number}][{side}]")
         yield sides
+
+
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    """One of these words."""
+    if value not in choices:
+        raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
 def check_languages(value: Any) -> tuple[str | None, str | None]:

@@ -86,14 +86,19 @@ class Model(Translator):
     ) -> Translation | list[Translation]:
         """The translation of a text, or of each in a list, the best `n_best` of each.
 
-        Wishes: `glossary` (a Glossary: words that must be translated so), `keep` (a regular expression: what it matches
-        is taken over unchanged), `forbidden` (words that must not be written), `alternatives` (so many other tokens at
-        each place), `alignment` (True: which words come from which), `shortlist` (a Shortlist).
+        Wishes: `glossary` (words that must be translated so: {"haus": "house|home"}, or a Glossary),
+        `keep` (a regular expression: what it matches is taken over unchanged), `forbidden` (words that must not be
+        written), `alternatives` (so many other tokens at each place), `alignment` (True: which words come from which),
+        `shortlist` (a Shortlist).
         """
         known = [field.name for field in dataclasses.fields(Wishes)]
         for name in wishes:
             if name not in known:
                 there = ", ".join(known)
+                if name in {field.name for field in dataclasses.fields(self.search)}:
+                    raise ArgumentError(
+                        f"{name} is a setting of the search: model.with_search({name}=...).translate(...)"
+                    )
                 raise ArgumentError(f"translate has no {name}{did_you_mean(name, known)}; there are: {there}")
         if isinstance(text, str):
             return super().translate(text, n_best, **wishes)
@@ -128,6 +133,9 @@ def _checked(wishes: Wishes | None) -> Wishes | None:
     """The same; what is of a wrong type is refused by its name."""
     if wishes is None:
         return None
+    if isinstance(wishes.glossary, dict):
+        words = dict(check_pairs(wishes.glossary.items(), "glossary"))
+        wishes = dataclasses.replace(wishes, glossary=Glossary.of(words))
     wanted = {"n_best": int, "glossary": Glossary, "keep": str, "alternatives": int, "shortlist": Shortlist}
     for name, kind in wanted.items():
         value = getattr(wishes, name)

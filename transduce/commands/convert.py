@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from transduce.commands import Hidden
 from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from transduce.formats.converted import Converted
     from transduce.text.languages import Languages
 
+Format = Literal["transduce", "huggingface", "ctranslate2", "argos", "onnx", "fasttext"]
+Quantization = Literal["int8", "int8_float32", "int16", "float16", "bfloat16"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 AGREE = 0.98  # of greedy translations, where nothing was rounded; ties and the last bits decide the rest
 AGREE_ROUNDED = 0.8  # with weights in fewer bits
 
@@ -28,8 +32,8 @@ def convert(
     source: Path,
     destination: Path,
     *,
-    to: Literal["transduce", "huggingface", "ctranslate2", "argos", "onnx", "fasttext"] = "transduce",
-    quantization: Literal["int8", "int8_float32", "int16", "float16", "bfloat16"] | None = None,
+    to: Format = "transduce",
+    quantization: Quantization | None = None,
     text: str | None = None,
     revision: str | None = None,
     source_language: str | None = None,

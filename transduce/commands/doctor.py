@@ -62,14 +62,14 @@ def doctor(
     Parameters
     ----------
     source
-        Text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides. Text may be packed as .gz, .xz
-        or .zst. Several texts: the flag again for each.
+        Text, one sentence a line, or a .tsv, .csv, .jsonl, .tmx or .parquet with both sides. Text may be packed as
+        .gz, .xz or .zst. Several texts: the flag again for each.
     target
         Its translation, line by line; the flag again for each --source, in the same order.
     weight
         How often an epoch goes through a --source: a whole number for each, in the same order.
     columns
-        Source and target, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+        Source and target, such as --columns 1 3: numbers in a .tsv or .csv, names in a .csv, .jsonl or .parquet.
     languages
         Source and target in a .tmx, such as --languages de en; not needed where it has two.
     held_out

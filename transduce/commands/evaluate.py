@@ -60,7 +60,7 @@ def evaluate(
     reference
         Its translation, or its labels, line by line; not needed where one file holds both.
     columns
-        Source and reference, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+        Source and reference, such as --columns 1 3: numbers in a .tsv or .csv, names in a .csv, .jsonl or .parquet.
     languages
         Source and reference in a .tmx, such as --languages de en; not needed where it has two.
     against

@@ -58,7 +58,7 @@ def check_plain(files: Sequence[str]) -> None:
     from transduce.data.packed import bare_name
 
     for file in files:
-        if bare_name(file).endswith((*BOTH_SIDES, ".csv")):
+        if bare_name(file).endswith(BOTH_SIDES):
             raise SettingsError(
                 f"{file} is no text with a sentence a line: write the sentences that are to be translated to a file of "
                 f"their own; of a .tsv: cut -f1 {file}"

@@ -55,8 +55,8 @@ def train(
     run
         Folder of the run; made if it is new, continued if it exists.
     source
-        Training text, one sentence a line, or a .tsv, .jsonl, .tmx or .parquet with both sides. Text may be packed
-        as .gz, .xz or .zst. Several texts: the flag again for each.
+        Training text, one sentence a line, or a .tsv, .csv, .jsonl, .tmx or .parquet with both sides. Text may be
+        packed as .gz, .xz or .zst. Several texts: the flag again for each.
     target
         Its translation, line by line; the flag again for each --source, in the same order.
     weight
@@ -66,7 +66,7 @@ def train(
     valid_target
         Its translation.
     columns
-        Source and target, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+        Source and target, such as --columns 1 3: numbers in a .tsv or .csv, names in a .csv, .jsonl or .parquet.
     languages
         Source and target in a .tmx, such as --languages de en; not needed where it has two.
     task

@@ -279,11 +279,11 @@ def score(
     model
         Model folder.
     source
-        Source text, or a .tsv, .jsonl, .tmx or .parquet with both sides.
+        Source text, or a .tsv, .csv, .jsonl, .tmx or .parquet with both sides.
     target
         The translations to score.
     columns
-        Source and target, such as --columns 1 3: numbers in a .tsv, names in a .jsonl or .parquet.
+        Source and target, such as --columns 1 3: numbers in a .tsv or .csv, names in a .csv, .jsonl or .parquet.
     languages
         Source and target in a .tmx, such as --languages de en; not needed where it has two.
     json

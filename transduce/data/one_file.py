@@ -1,4 +1,4 @@
-"""One file with both sides of each pair on a line: .tsv, .jsonl, or text with a label before it."""
+"""One file of lines with both sides of each pair: .tsv, .jsonl, or text with a label before it; .csv is in comma.py."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
 
 Two = tuple[str, str]  # what is chosen for source and target
+NAMES: Two = ("source", "target")  # of columns, unless others are chosen
 
 
 @dataclass(frozen=True)
 class OneFile(ABC):
-    """Both sides on each line of a file; its kinds say how."""
+    """Both sides of pairs in a file of lines; its kinds say how."""
 
     path: str
     columns: Two | None = None
@@ -28,8 +29,15 @@ class OneFile(ABC):
     def __iter__(self) -> Iterator[Pair]:
         return self.pairs(read_lines(self.path))
 
+    @abstractmethod
     def pairs(self, lines: Iterator[str]) -> Iterator[Pair]:
         """Those of some lines, from the first."""
+
+
+class PairPerLine(OneFile):
+    """A kind whose lines are read one by one."""
+
+    def pairs(self, lines: Iterator[str]) -> Iterator[Pair]:
         for number, line in enumerate(lines, 1):
             try:
                 yield self.pair(line)._replace(line=number)
@@ -42,7 +50,7 @@ class OneFile(ABC):
 
 
 @dataclass(frozen=True)  # again, for its own check
-class TabFile(OneFile):
+class TabFile(PairPerLine):
     """Columns with a tab between them, counted from 1; the first two, if none are chosen."""
 
     def __post_init__(self) -> None:
@@ -62,11 +70,11 @@ class TabFile(OneFile):
         return Pair(columns[source - 1], columns[target - 1])
 
 
-class JsonLines(OneFile):
+class JsonLines(PairPerLine):
     """{"source": ..., "target": ...}, or other keys that are chosen."""
 
     def pair(self, line: str) -> Pair:
-        source, target = self.columns or ("source", "target")
+        source, target = self.columns or NAMES
         try:
             record = strict_json.loads(line)
             pair = Pair(record[source], record[target])
@@ -80,7 +88,7 @@ class JsonLines(OneFile):
 LABEL = "__label__"
 
 
-class Labelled(OneFile):
+class Labelled(PairPerLine):
     """__label__NAME text, as fastText has it: the text is the source, the name the target."""
 
     def pair(self, line: str) -> Pair:

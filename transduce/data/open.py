@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from transduce.data.comma import CommaFile
 from transduce.data.corpus import Corpus, Joined, TwoFiles, parts_of
 from transduce.data.lines import read_lines
 from transduce.data.one_file import LABEL, JsonLines, Labelled, TabFile, Two
@@ -13,7 +14,7 @@ from transduce.data.parquet import ParquetFile
 from transduce.data.tmx import TranslationMemory
 from transduce.errors import DataError, SettingsError
 
-BOTH_SIDES = (".tsv", ".jsonl", ".tmx", ".parquet")  # ends of files that hold both
+BOTH_SIDES = (".tsv", ".csv", ".jsonl", ".tmx", ".parquet")  # ends of files that hold both
 
 
 def open_files(
@@ -29,8 +30,8 @@ def open_files(
         open_corpus(source, target, labels, columns, languages)
         for source, target in _matched(sources, targets, labels, flags)
     ]
-    if columns and not any(isinstance(part, TabFile | JsonLines | ParquetFile) for part in parts):
-        raise SettingsError(f"--columns {' '.join(columns)} has no effect: no .tsv, .jsonl or .parquet is named")
+    if columns and not any(isinstance(part, TabFile | CommaFile | JsonLines | ParquetFile) for part in parts):
+        raise SettingsError(f"--columns {' '.join(columns)} has no effect: no .tsv, .csv, .jsonl or .parquet is named")
     if languages and not any(isinstance(part, TranslationMemory) for part in parts):
         raise SettingsError(f"--languages {' '.join(languages)} has no effect: no .tmx is named")
     return parts[0] if len(parts) == 1 else Joined(parts)
@@ -81,6 +82,8 @@ def _open_one(path: str, labels: bool, columns: Two | None, languages: Two | Non
     bare = bare_name(path)
     if bare.endswith(".tsv"):
         return TabFile(path, columns)
+    if bare.endswith(".csv"):
+        return CommaFile(path, columns)
     if bare.endswith(".jsonl"):
         return JsonLines(path, columns)
     if bare.endswith(".tmx"):
@@ -91,23 +94,22 @@ def _open_one(path: str, labels: bool, columns: Two | None, languages: Two | Non
         return Labelled(path)
     if Path(path).is_file() and next(read_lines(path), "").startswith(LABEL):
         raise DataError(f"{path} has labels before its lines: train on it with --task classify")
-    if bare.endswith(".csv"):
-        raise DataError(f"{path} is a .csv, which is not read; save it with tabs between columns as a .tsv")
     raise DataError(
         f"{path} holds one side only: give the other too (--target, or --reference where a model is scored), "
-        f"or use a .tsv, .jsonl, .tmx or .parquet file"
+        f"or use a .tsv, .csv, .jsonl, .tmx or .parquet file"
     )
 
 
 def remarks(corpus: Corpus) -> Iterator[str]:
-    """A sentence for each .tsv whose first line has columns that nobody chose, and for each .tmx whose order nobody
-    said."""
+    """A sentence for each .tsv and .csv of which nobody chose columns, and for each .tmx whose order nobody said."""
     for part in parts_of(corpus):
         if isinstance(part, TabFile) and part.columns is None:
             columns = next(read_lines(part.path), "").count("\t") + 1
             if columns > 2:
                 which = "column 3 is" if columns == 3 else f"columns 3 to {columns} are"
                 yield f"{part.path}: {which} ignored, see --columns"
+        if isinstance(part, CommaFile) and (remark := part.remark()):
+            yield remark
         if isinstance(part, TranslationMemory) and part.languages is None:
             source, target = part.sides()
             if source and target:

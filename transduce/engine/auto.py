@@ -27,7 +27,7 @@ FEWER_LINES = 1024  # that it has at once
 MOST_BEAMS = 16  # that the recorded search follows
 LARGER = 8  # batches that a GPU steps through in the time of one
 FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then
-WORTH_LOADING = 20  # sentences of all searches together: from then on it pays to load compiled loops, half a second
+WORTH_LOADING = 20  # sentences from which on it pays to load compiled loops, which takes half a second
 WORTH_COMPILING = 2000  # and to wait for their compilation, ten or twenty, once on a machine
 MANY = 200  # of one search: who asks for fewer does not wait for a compiler
 
@@ -104,16 +104,26 @@ class CpuEngine(PlainEngine):
     """Greedy and beam search by compiled loops, once they pay; any other search by PyTorch alone."""
 
     model: Incremental
-    _sentences = 0  # that loops could have searched
+    _few = _many = 0  # sentences of searches with few, and of those with many, that loops could have searched
     _loops: PlainEngine | None = None
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        if not is_simple(roles) or not self._can_loop:
-            return super().find(requests, roles, found)
-        self._sentences += len(requests)
-        if self._loops is None and self._sentences >= WORTH_LOADING:
-            self._loops = self._loaded(len(requests))
-        return super().find(requests, roles, found) if self._loops is None else self._loops.find(requests, roles, found)
+        pays = is_simple(roles) and self._can_loop and self._pays(len(requests))
+        if self._loops is not None and pays:
+            return self._loops.find(requests, roles, found)
+        return super().find(requests, roles, found)
+
+    def _pays(self, asked: int) -> bool:
+        """Few sentences are counted apart: the last of a long file, which a resumed command may begin with, go the
+        same way as without a stop, and so to the same digits."""
+        if asked < WORTH_LOADING:
+            self._few += asked
+        elif asked >= MANY:
+            self._many += asked
+        pays = asked >= WORTH_LOADING or self._few >= WORTH_LOADING
+        if pays and self._loops is None:
+            self._loops = self._loaded(asked)
+        return pays
 
     @cached_property
     def _can_loop(self) -> bool:
@@ -123,7 +133,7 @@ class CpuEngine(PlainEngine):
         """The loops, unless they would have to be compiled first and that does not pay."""
         from transduce.engine.loop_search import LoopEngine, is_compiled  # noqa: PLC0415  (numba takes time to load)
 
-        if not is_compiled() and (asked < MANY or self._sentences < WORTH_COMPILING):
+        if not is_compiled() and (asked < MANY or self._many < WORTH_COMPILING):
             return None
         self.model.eval()
         return LoopEngine(self.model, self.device)

@@ -123,7 +123,8 @@ class DataSettings:
     """Which text, and what is left out of it."""
 
     source: Texts | None = setting(
-        None, "training text, a file or a list of them; packed also; .tsv, .jsonl, .tmx and .parquet hold both sides"
+        None,
+        "training text, a file or a list of them; packed also; .tsv, .csv, .jsonl, .tmx and .parquet hold both sides",
     )
     target: Texts | None = setting(None, "its translation, line by line")
     valid_source: Texts | None = setting(None, "validation text")
@@ -132,7 +133,7 @@ class DataSettings:
         None, "how often an epoch goes through each file of data.source, such as 1,3; none: once", least=1
     )
     columns: tuple[str, ...] | None = setting(
-        None, "source and target: numbers in a .tsv, such as 1,3; names in a .jsonl or .parquet"
+        None, "source and target: numbers in a .tsv or .csv, such as 1,3; names in a .csv, .jsonl or .parquet"
     )
     languages: tuple[str, ...] | None = setting(None, "source and target in a .tmx, such as de,en")
     hold_out: int = setting(500, "without validation files: pairs set aside (at most a twentieth); 0: none", least=0)

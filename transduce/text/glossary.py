@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from transduce.errors import DataError
@@ -31,6 +31,11 @@ class Glossary:
     def from_lines(cls, lines: Iterable[str], name: str) -> Glossary:
         """From the lines of a file called `name`."""
         return cls(_entries(lines, name))
+
+    @classmethod
+    def of(cls, words: Mapping[str, str]) -> Glossary:
+        """From words with their translations, written as in a file."""
+        return cls.from_lines((f"{source}\t{forms}" for source, forms in words.items()), "glossary")
 
     def find(self, text: str) -> list[GlossaryEntry]:
         """The entries for what occurs in a normalised text, in its order, once for each time."""

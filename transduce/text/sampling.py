@@ -9,6 +9,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from random import Random
+from typing import Any
+
+from transduce.text.special import SPECIAL
+
+
+class Sampler:
+    """Draws segmentations with the pieces of a SentencePiece model, BPE or unigram."""
+
+    def __init__(self, processor: Any) -> None:
+        p, size = processor, processor.get_piece_size()
+        self._processor = p
+        pieces = (i for i in range(len(SPECIAL), size) if not (p.is_byte(i) or p.is_unused(i)))  # those that spell text
+        self._ids = {p.id_to_piece(i): i for i in pieces}
+        self._scores = {piece: p.get_score(i) for piece, i in self._ids.items()}
+        self._longest = max(map(len, self._ids))
+        self._characters = {piece for piece in self._ids if len(piece) == 1}
+        # the scores of BPE count down by one from piece to piece; those of a unigram model are log probabilities
+        self._is_bpe = p.get_score(size - 2) - p.get_score(size - 1) == 1
+
+    def draw(self, word: str, amount: float, random: Random) -> list[int]:
+        """A segmentation of a word with `▁` before it."""
+        if not self._characters.issuperset(word):  # what the vocabulary cannot spell is cut as always
+            return self._processor.encode(word[1:])
+        if self._is_bpe:
+            pieces = drop_merges(word, self._ids, amount, random)
+        else:
+            pieces = draw_pieces(word, self._scores, self._longest, amount, random)
+        return [self._ids[piece] for piece in pieces]
 
 
 def drop_merges(word: str, ids: Mapping[str, int], rate: float, random: Random) -> list[str]:

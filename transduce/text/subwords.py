@@ -13,8 +13,8 @@ import sentencepiece
 from transduce.errors import SettingsError
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
-from transduce.text.sampling import draw_pieces, drop_merges
-from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN, UNKNOWN_SURFACE
+from transduce.text.sampling import Sampler
+from transduce.text.special import BEGIN, END, PAD, UNKNOWN, UNKNOWN_SURFACE
 
 _LONG_WORD = re.compile(r"\S{10000}")
 
@@ -73,44 +73,16 @@ class SubwordTokenizer:
         return self._processor.encode(list(texts), num_threads=1)
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
-        random = Random(seed)
-        return [[i for word in text.split() for i in self._draw("▁" + word, amount, random)] for text in texts]
+        random, draw = Random(seed), self._sampler.draw
+        return [[i for word in text.split() for i in draw("▁" + word, amount, random)] for text in texts]
 
-    def _draw(self, word: str, amount: float, random: Random) -> list[int]:
-        if not self._characters.issuperset(word):  # what the vocabulary cannot spell is cut as always
-            return self._processor.encode(word[1:])
-        if self._is_bpe:
-            pieces = drop_merges(word, self._ids, amount, random)
-        else:
-            pieces = draw_pieces(word, self._scores, self._longest, amount, random)
-        return [self._ids[piece] for piece in pieces]
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return Sampler(self._processor)
 
     @cached_property
     def _names(self) -> list[str]:
         return [self._processor.id_to_piece(i) for i in range(self.size)]
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        """The ids of pieces that spell text."""
-        p = self._processor
-        return {p.id_to_piece(i): i for i in range(len(SPECIAL), self.size) if not (p.is_byte(i) or p.is_unused(i))}
-
-    @cached_property
-    def _scores(self) -> dict[str, float]:
-        return {piece: self._processor.get_score(i) for piece, i in self._ids.items()}
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._ids))
-
-    @cached_property
-    def _characters(self) -> set[str]:
-        return {piece for piece in self._ids if len(piece) == 1}
-
-    @cached_property
-    def _is_bpe(self) -> bool:
-        """Its scores count down by one from piece to piece; those of a unigram model are log probabilities."""
-        return self._processor.get_score(self.size - 2) - self._processor.get_score(self.size - 1) == 1
 
     def decode(self, ids: Sequence[int]) -> str:
         return normalise(self._processor.decode([i for i in ids if i not in (PAD, BEGIN, END)]))
