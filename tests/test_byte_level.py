@@ -60,6 +60,23 @@ def test_bart_comes_in(tmp_path: Path, activation: str) -> None:
             assert found.text == " ".join(text.replace("<s>", "").split()) or 0 in out[2:]
 
 
+def test_a_folder_without_the_projections_bias(tmp_path: Path) -> None:
+    """As facebook/bart-base lies on the hub: names without `model.`, a version among the weights, no bias."""
+    from safetensors.torch import load_file, save_file
+
+    folder = bart_folder(tmp_path / "bart")
+    weights = load_file(folder / "model.safetensors")
+    weights["final_logits_bias"].zero_()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    convert(folder, tmp_path / "expected")
+    bare = {name.removeprefix("model."): value for name, value in weights.items() if name != "final_logits_bias"}
+    bare |= {"encoder.version": torch.ones(1), "decoder.version": torch.ones(1)}
+    save_file(bare, folder / "model.safetensors", {"format": "pt"})
+    convert(folder, tmp_path / "ours")
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("expected", "ours"))
+    assert one == two
+
+
 def test_its_pieces_can_be_read(tmp_path: Path) -> None:
     convert(bart_folder(tmp_path / "bart"), tmp_path / "ours")
     tokenizer = transduce.load(tmp_path / "ours", "cpu").tokenizers.source

@@ -16,7 +16,7 @@ import transduce
 from transduce.commands.convert import convert
 from transduce.errors import ModelError, SettingsError
 from transduce.formats import ctranslate2_out
-from transduce.formats.binary import read_binary
+from transduce.formats.binary import DTYPES, read_binary
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.models.weights import weights_of
@@ -48,12 +48,70 @@ def theirs(folder: Path, **changes: object) -> tuple[Path, transformer.Transform
 def by_their_program(folder: Path, tokenizers: Tokenizers, beam: int, most: int) -> list[str]:
     translator = ctranslate2.Translator(str(folder), compute_type="float32")
     sources = [tokenizers.source.pieces(ids) for ids in tokenizers.source.encode(LINES)]
-    never = [["<pad>"], ["<s>"]] if "<pad>" in (folder / "shared_vocabulary.json").read_text() else [["<s>"]]
+    listed = json.loads((folder / "shared_vocabulary.json").read_text())
+    never = [[token] for token in ("<pad>", "<s>") if token in listed]
     found = translator.translate_batch(
         sources, beam_size=beam, max_decoding_length=most, suppress_sequences=never, disable_unk=True, length_penalty=1
     )
     ids = {piece: i for i, piece in enumerate(tokenizers.target.pieces(range(tokenizers.target.size)))}
     return tokenizers.target.decode_all([[ids[token] for token in one.hypotheses[0]] for one in found])
+
+
+def written(version: int, kind: str, revision: int, variables: dict[str, torch.Tensor]) -> bytes:
+    """A model.bin in the way of a version that names types and has no aliases."""
+    out = struct.pack("<I", version) + named(kind) + struct.pack("<II", revision, len(variables))
+    for name, value in variables.items():
+        out += named(name) + struct.pack(f"<B{value.dim()}I", value.dim(), *value.shape)
+        size = value.numel() * value.element_size()
+        out += struct.pack("<BI", DTYPES.index(value.dtype), size) + value.contiguous().numpy().tobytes()
+    return out + struct.pack("<I", 0)
+
+
+def named(text: str) -> bytes:
+    return struct.pack("<H", len(text.encode()) + 1) + text.encode() + b"\0"
+
+
+def as_old(folder: Path, **said: object) -> Path:
+    """The same model as CTranslate2 kept it before version 3: no config.json, and both stacks share what is said."""
+    found = read_binary(folder / "model.bin")
+    variables = dict(found.variables)
+    for name in ("num_heads", "pre_norm", "activation", "embeddings_merge"):
+        variables[name] = variables[f"encoder/{name}"]
+    dropped = [f"{stack}/{name}" for stack in ("encoder", "decoder") for name in (
+        "num_heads", "pre_norm", "activation", "embeddings_merge", "num_heads_kv", "alignment_layer", "alignment_heads",
+        "multi_query_attention", "sliding_window", "alibi", "alibi_use_positive_positions", "scale_alibi")]  # fmt: skip
+    variables = {name: value for name, value in variables.items() if name not in dropped}
+    for stack, part in (("encoder", "embeddings_0"), ("decoder", "embeddings")):
+        variables[f"{stack}/{part}/multiply_by_sqrt_depth"] = variables.pop(f"{stack}/scale_embeddings")
+    flags = {
+        "with_source_bos": False,
+        "with_source_eos": False,
+        "with_target_bos": True,
+        "with_relative_position": False,
+    }
+    for name, value in {**flags, **said}.items():
+        whole = [*str(value).encode()] if isinstance(value, str) else int(bool(value))
+        variables[name] = torch.tensor(whole, dtype=torch.int8)
+    (folder / "model.bin").write_bytes(written(5, "TransformerSpec", 4, variables))
+    (folder / "config.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"norm": "before", "source_end": False}, {}),
+        ({"norm": "after", "activation": "swish"}, {"with_source_eos": True}),
+        ({"norm": "after", "scale": "none"}, {"with_target_bos": False, "eos_token": "</s>"}),
+    ],
+)
+def test_what_older_versions_wrote(tmp_path: Path, changes: dict[str, Any], said: dict[str, object]) -> None:
+    folder = as_old(theirs(tmp_path / "theirs", **changes)[0], **said)
+    convert(folder, tmp_path / "ours")
+    model = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
+    assert model.settings.model.norm == changes["norm"]
+    assert model.settings.model.source_end == ("source_end" not in changes)
+    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
 
 
 def edit(path: Path, **changes: object) -> None:
@@ -124,20 +182,69 @@ def test_a_package_goes_out_and_comes_in_again(tmp_path: Path) -> None:
     assert torch.equal(weights_of(one)["source.tokens.weight"], weights_of(two)["source.tokens.weight"])
 
 
-def test_marians_decoder_begins_with_no_embedding(tmp_path: Path) -> None:
-    """As CTranslate2 keeps OPUS-MT: it begins with the end token, but its embedding is zero; and nothing pads."""
-    folder, _ = theirs(tmp_path / "theirs", norm="after", positions="halves", tie_source=True)
+def with_zero_begin(folder: Path) -> None:
     spec_flag = b"decoder/start_from_zero_embedding\0"
     content = bytearray((folder / "model.bin").read_bytes())
     place = content.index(spec_flag) + len(spec_flag)
     content[place + 1 + 1 + 4] = 1  # rank, type, size, then the number itself
     (folder / "model.bin").write_bytes(content)
+
+
+def with_variable(folder: Path, name: str, value: torch.Tensor) -> None:
+    found = read_binary(folder / "model.bin")
+    (folder / "model.bin").write_bytes(written(6, found.kind, found.revision, {**found.variables, name: value}))
+
+
+def test_marians_decoder_begins_with_no_embedding(tmp_path: Path) -> None:
+    """As CTranslate2 keeps OPUS-MT: it begins with the end token, but its embedding is zero; and nothing pads."""
+    folder, _ = theirs(tmp_path / "theirs", norm="after", positions="halves", tie_source=True)
+    with_zero_begin(folder)
     edit(folder / "config.json", decoder_start_token="</s>")
     convert(folder, tmp_path / "ours")
     ours = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
     assert ours.settings.model.source_end
     assert not ours.model.target.tokens.weight[2].any()  # type: ignore[union-attr]
     assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 31)
+
+
+def test_any_begin_will_do_where_it_has_no_embedding(tmp_path: Path) -> None:
+    """As CTranslate2's own converter of Marian's files has it: it begins with <s>, which the vocabulary has not."""
+    folder, _ = theirs(tmp_path / "theirs", norm="after", positions="halves", tie_source=True)
+    with_zero_begin(folder)
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text())
+    (folder / "shared_vocabulary.json").write_text(json.dumps([f"other {t}" if t == "<s>" else t for t in tokens]))
+    edit(folder / "config.json", decoder_start_token="<s>", add_source_eos=True)
+    convert(folder, tmp_path / "ours")
+    ours = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
+    assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 31)
+
+
+def test_marks_of_languages_in_text(tmp_path: Path) -> None:
+    folder, _ = theirs(tmp_path / "theirs", source_end=False)
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text())
+    (folder / "shared_vocabulary.json").write_text(json.dumps([*tokens[:-1], ">>eng<<"]))
+    convert(folder, tmp_path / "ours")
+    cut = transduce.load(tmp_path / "ours").tokenizers.source
+    assert cut.pieces(cut.encode([">>eng<< ein bier"])[0])[0] == "▁>>eng<<"
+
+
+def test_a_package_as_argos_keeps_it(tmp_path: Path) -> None:
+    folder, _ = theirs(tmp_path / "theirs", source_end=False)
+    package = tmp_path / "translate-de_en-1_0"
+    package.mkdir()
+    (folder / "sentencepiece.model").rename(package / "sentencepiece.model")
+    (package / "metadata.json").write_text('{"from_code": "de", "to_code": "en"}')
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text())
+    (folder / "shared_vocabulary.txt").write_bytes("".join(f"{token}\r\n" for token in tokens).encode())
+    (folder / "shared_vocabulary.json").unlink()
+    folder.rename(package / "model")
+    convert(package, tmp_path / "ours")
+    model = transduce.load(tmp_path / "ours", "cpu")
+    assert (model.search.beam, model.search.length_penalty) == (4, 0.2)
+    assert model.tokenizers.source.size == len(tokens)
+    edit(package / "metadata.json", target_prefix="__en__")
+    with pytest.raises(ModelError, match="begins every translation with __en__"):
+        convert(package, tmp_path / "other")
 
 
 # ---- bad input
@@ -153,6 +260,18 @@ def test_marians_decoder_begins_with_no_embedding(tmp_path: Path) -> None:
         (lambda f: (f / "shared_vocabulary.json").write_text('["<s>"]'), "lacks </s> or <s>"),
         (lambda f: (f / "sentencepiece.model").write_bytes(b""), "is no SentencePiece model"),
         (lambda f: edit(f / "config.json", add_source_bos=True), "before every source, which cannot be converted"),
+        (
+            lambda f: edit(f / "config.json", decoder_start_token=None),
+            "leaves it to the caller what a translation begi",
+        ),
+        (
+            lambda f: with_variable(f, "encoder/layer_0/self_attention/relative_position_keys", torch.ones(2, 2)),
+            "has rel",
+        ),
+        (
+            lambda f: with_variable(f, "encoder/scale_embeddings", torch.tensor(2.0)),
+            "multiplies its embeddings by 2 and",
+        ),
         (lambda f: (f / "model.bin").write_bytes(b"\x09\0\0\0" * 9), "version 9 of the format is not known"),
         (lambda f: (f / "model.bin").write_bytes((f / "model.bin").read_bytes()[:-900]), "it ends too early"),
         (lambda f: (f / "model.bin").write_bytes(b""), "no model of CTranslate2, or damaged"),

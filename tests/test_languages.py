@@ -232,6 +232,10 @@ def test_training_goes_on_with_other_languages(tmp_path: Path) -> None:
         (lambda f: _edit(f / "config.json", decoder_start_token_id=5), "is no language's mark"),
         (lambda f: _edit(f / "special_tokens_map.json", additional_special_tokens=["a b"]), "in no known way"),
         (lambda f: (f / "sentencepiece.bpe.model").write_bytes(b"\xff" * 40), "SentencePiece model is damaged"),
+        (
+            lambda f: (f / "sentencepiece.bpe.model").rename(f / "tokenizer.json"),
+            "has no sentencepiece.bpe.model, which newer programs leave out: copy that of the original there",
+        ),
     ],
 )
 def test_wrong_folders_are_refused(tmp_path: Path, change: object, complaint: str) -> None:

@@ -14,6 +14,8 @@ from foreign import PAIRS, marian_folder
 import transduce
 from transduce.commands.convert import convert
 from transduce.errors import ModelError
+from transduce.files.manifest import write_folder
+from transduce.formats import marian_in
 from transduce.models.load import load
 from transduce.models.weights import weights_of
 
@@ -71,11 +73,22 @@ def without_padding(folder: Path) -> Path:
     return folder
 
 
+def rewrite(folder: Path, **changes: object) -> None:
+    """Other settings of the model in a folder of ours."""
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["model"] |= changes
+    (folder / "manifest.json").unlink()
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    write_folder(folder, {**files, "config.yaml": yaml.safe_dump(config).encode()})
+
+
 def test_the_same_model_as_from_hugging_faces_folder(tmp_path: Path) -> None:
     folder = without_padding(marian_folder(tmp_path / "opus"))
     marian = as_marian(folder, tmp_path / "marian")
     convert(folder, tmp_path / "a")
     convert(marian, tmp_path / "b")
+    assert load(tmp_path / "b").settings.model.positions == "marian"  # Hugging Face's are a little different
+    rewrite(tmp_path / "a", positions="marian", eps=1e-6)
     lines = [source for source, _ in PAIRS[:20]]
     for beam in (1, 4):
         search = {"beam": beam, "stop": "usual", "split": False}
@@ -94,12 +107,47 @@ def test_the_same_model_as_from_hugging_faces_folder(tmp_path: Path) -> None:
         ({"transformer-decoder-autoreg": "rnn"}, "has transformer-decoder-autoreg=rnn"),
         ({"transformer-ffn-activation": "tanh"}, "'tanh' is none of swish, relu"),
         ({"transformer-heads": "x"}, "transformer-heads=x is no number of heads"),
+        ({"right-left": True}, "has right-left=true; a model here has right-left=false"),
+        ({"transformer-tied-layers": [1, 1]}, "has transformer-tied-layers="),
+        ({"transformer-postprocess-emb": "nd"}, "has transformer-postprocess-emb=nd"),
+        ({"enc-depth": 6}, "says enc-depth=6, and holds 2 such layers"),
     ],
 )
 def test_other_models_are_refused(tmp_path: Path, settings: dict[str, Any], complaint: str) -> None:
     marian = as_marian(marian_folder(tmp_path / "opus"), tmp_path / "marian", {**SETTINGS, **settings})
     with pytest.raises(ModelError, match=complaint):
         convert(marian, tmp_path / "ours")
+
+
+def test_vocabularies_as_opus_mt_has_them(tmp_path: Path) -> None:
+    """Numbered as YAML, or a token a line and a list for each language; which is which, decoder.yml says."""
+    folder = without_padding(marian_folder(tmp_path / "opus"))
+    convert(as_marian(folder, tmp_path / "marian"), tmp_path / "expected")
+    expected = (tmp_path / "expected" / "source.model").read_bytes()
+    lines = as_marian(folder, tmp_path / "lines")
+    listed = yaml.safe_load((lines / "opus.vocab.yml").read_text())
+    (lines / "opus.vocab.yml").unlink()
+    for side in ("src", "trg"):
+        (lines / f"opus.{side}.vocab").write_text("".join(f"{token}\n" for token in sorted(listed, key=listed.get)))
+    convert(lines, tmp_path / "a")
+    assert (tmp_path / "a" / "source.model").read_bytes() == expected
+    marks = transduce.load(tmp_path / "a").tokenizers.source
+    assert marks.pieces(marks.encode([">>eng<< ein"])[0])[0] == "▁>>eng<<"
+    renamed = as_marian(folder, tmp_path / "renamed")
+    (renamed / "source.spm").rename(renamed / "vocab.en.spm")
+    (renamed / "target.spm").rename(renamed / "vocab.de.spm")
+    (renamed / "opus.vocab.yml").rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="must hold source.spm and target.spm, or one .spm for both"):
+        convert(renamed, tmp_path / "b")
+    (renamed / "decoder.yml").write_text(yaml.safe_dump({"vocabs": ["/home/x/vocab.en.spm", "/home/x/vocab.de.spm"]}))
+    names, models = marian_in._vocabulary(renamed)
+    assert models == [(folder / f"{side}.spm").read_bytes() for side in ("source", "target")]
+    assert names[0] != names[1]
+    np.savez(lines / "opus.npz.optimizer.npz", a=np.zeros(2))
+    assert marian_in.find(lines) == lines / "opus.npz"
+    np.savez(lines / "second.npz", a=np.zeros(2))
+    with pytest.raises(ModelError, match="holds 2 .npz files; name the one that is meant"):
+        convert(lines, tmp_path / "b")
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

@@ -182,6 +182,8 @@ def _read(source: Path) -> Converted:
 
     if source.suffix == argos.ENDING:
         return argos.read(source)
+    if argos.is_unpacked(source):
+        return argos.read_unpacked(source)
     if (source / MANIFEST).exists():
         raise SettingsError(
             f"{source} is a model of ours; send it out with --to huggingface, ctranslate2, argos, onnx or fasttext"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 CAPITALS = "A E I N R S T"  # a vocabulary that has these has capitals
+MARK = re.compile(r">>[^\s<>]+<<")
 PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that are longer
 
 
@@ -46,7 +48,7 @@ def sentences_of(
     """Of all lines, in order. `split`: lines into their sentences, and these into pieces where they have more than
     `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out. `usual`: what
     the text that was learned is like."""
-    parts = [(i, *part) for i, line in enumerate(lines) for part in _parts(line, split, protection)]
+    parts = [(i, *part) for i, line in enumerate(lines) for part in _marked_parts(line, split, tokenizer, protection)]
     found: list[Sentence] = []
     for sentence in _read(parts, tokenizer, protection, usual):
         if len(sentence.source) <= longest:
@@ -166,6 +168,22 @@ def _forms(word: str) -> list[str]:
     return [form for one in small for form in (one, one.capitalize())]
 
 
+def _marked_parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection) -> Iterator[tuple[str, str]]:
+    """The sentences of a line. A mark that the line begins with, such as >>fra<< of OPUS-MT's models with many target
+    languages, is before each of them, if the model knows it."""
+    mark = _mark_of(line, tokenizer)
+    for number, (gap, text) in enumerate(_parts(line, split, protection)):
+        yield gap, f"{mark} {text}" if mark and number and text else text
+
+
+def _mark_of(text: str, tokenizer: Tokenizer) -> str:
+    match = MARK.match(text) if text.startswith(">>") else None
+    if match is None:
+        return ""
+    ids = tokenizer.encode([match[0]])[0]
+    return match[0] if len(ids) == 1 and UNKNOWN not in ids else ""
+
+
 def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:
     """The sentences of a line, each with the white space before it."""
     sentences = split_sentences(line, protection.within(line)) if split else [line]
@@ -194,8 +212,8 @@ def _pieces(
     if len(ids) <= min(longest, PIECE) or len(text) < 2:
         return [sentence._replace(source=_cut(ids, longest), whole=len(ids) <= longest, long=True)]
     left, right = halve(text, protection.within(text))
-    between = left[len(left.rstrip()) :]
-    parts = [(line, gap, left.strip()), (line, between, right.strip())]
+    between, mark = left[len(left.rstrip()) :], _mark_of(text, tokenizer)
+    parts = [(line, gap, left.strip()), (line, between, f"{mark} {right.strip()}" if mark else right.strip())]
     return [
         piece
         for part in _read(parts, tokenizer, protection, usual)

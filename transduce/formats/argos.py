@@ -12,19 +12,22 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from transduce.errors import ModelError
 from transduce.files.reading import SMALL, VOCABULARY, problem_with
 from transduce.formats import ctranslate2_in
 from transduce.formats.converted import Converted
+from transduce.formats.json_files import read_json
 
-ENDING = ".argosmodel"
+ENDING, METADATA = ".argosmodel", "metadata.json"
+BEAM, LENGTH_PENALTY = 4, 0.2  # of Argos Translate's search
 LARGEST = 8_000_000_000  # bytes of a model's weights
 MOST_DENSE = 50  # times that weights may be larger than in the archive: numbers are hardly packed
 MANY = 10_000  # files of an archive; those for finding sentences are many
 WANTED = {  # and the most bytes of each
-    "metadata.json": SMALL,
+    METADATA: SMALL,
     "model/model.bin": LARGEST,
     "model/config.json": SMALL,
     **{f"model/{side}_vocabulary.json": VOCABULARY for side in ("shared", "source", "target")},
@@ -47,9 +50,28 @@ def read(path: Path) -> Converted:
                 raise ModelError(f"{path} is no package of Argos Translate: {', '.join(missing)} is not there")
             for name, member in members.items():
                 _copy(archive, member, Path(folder) / Path(name).name)
-            return ctranslate2_in.read(Path(folder))
+            return _as_argos_searches(ctranslate2_in.read(Path(folder)), Path(folder))
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
         raise ModelError(f"{path} is no zip archive, or damaged: {str(error)[:100]}") from error
+
+
+def is_unpacked(folder: Path) -> bool:
+    """Whether this is a package as Argos Translate keeps it once it is installed."""
+    return (folder / METADATA).exists() and (folder / "model" / ctranslate2_in.MODEL).exists()
+
+
+def read_unpacked(folder: Path) -> Converted:
+    return _as_argos_searches(ctranslate2_in.read(folder / "model", tokenizer=folder), folder)
+
+
+def _as_argos_searches(converted: Converted, folder: Path) -> Converted:
+    facts = read_json(folder / METADATA, SMALL) if (folder / METADATA).exists() else {}
+    if facts.get("target_prefix"):
+        raise ModelError(
+            f"this package begins every translation with {str(facts['target_prefix'])[:40]}, which cannot be converted"
+        )
+    search = replace(converted.settings.search, beam=BEAM, length_penalty=LENGTH_PENALTY)
+    return converted._replace(settings=replace(converted.settings, search=search))
 
 
 def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:

@@ -25,8 +25,9 @@ BY_WIDTH = {4: torch.float32, 2: torch.int16, 1: torch.int8}  # types where ther
 class Binary(NamedTuple):
     """What a file holds. Aliases are entered under both names."""
 
+    version: int  # of the format
     kind: str
-    revision: int
+    revision: int  # of that kind
     variables: dict[str, Tensor]
 
 
@@ -71,7 +72,7 @@ def _read(reader: _Reader) -> Binary:
         variables[alias] = variables[name]
         if f"{name}_scale" in variables:
             variables.setdefault(f"{alias}_scale", variables[f"{name}_scale"])
-    return Binary(kind, revision, variables)
+    return Binary(version, kind, revision, variables)
 
 
 def _variable(reader: _Reader, version: int) -> Tensor:

@@ -1,45 +1,30 @@
-"""A folder of CTranslate2's as a model of ours, whatever its weights are stored in: they become float32 again.
-
-CTranslate2 keeps no tokenizer. Beside model.bin there must be source.spm and target.spm, or one SentencePiece model for
-both languages.
-"""
+"""A folder of CTranslate2's as a model of ours, whatever its weights are stored in: they become float32 again."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transduce.errors import ModelError, SettingsError
-from transduce.files import strict_json
-from transduce.files.reading import SMALL, VOCABULARY
-from transduce.formats.binary import read_binary
+from transduce.formats.binary import Binary, read_binary
 from transduce.formats.converted import Converted
-from transduce.formats.json_files import number, read_file, read_json
-from transduce.formats.pieces import kind_of, read_pieces, renumbered
+from transduce.formats.ctranslate2_text import facts_of, names_of, special_of, text_of
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Special, Vocabulary, by_id
+from transduce.formats.vocabulary import Vocabulary
 from transduce.nn.positions import TABLES, fairseq_table
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
-from transduce.text.languages import mark_of
-from transduce.text.moses import MosesTokenizer
 from transduce.text.special import BEGIN
 from transduce.text.tokenizers import file_names
 
-MODEL, CONFIG = "model.bin", "config.json"
+MODEL = "model.bin"
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by their numbers there
-PADS = ("<pad>", "<blank>")  # what padding is called, where there is a token for it
-BPE = "bpe.model"  # merges of words, as subword-nmt writes them
-ONE_MODEL = ("sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model")
-LANGUAGE = re.compile(r"__(\w{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")  # marks of M2M100, NLLB, mBART
 STACKS = {"encoder": "source", "decoder": "target"}  # and the embedding of each
 UNSAID_POSITIONS = 500  # where a file has no table
-USUAL_EPSILON = 1e-5  # of norms
 SAID: tuple[str, ...] = (
     "activation",
     r"alibi\w*",
@@ -49,42 +34,39 @@ SAID: tuple[str, ...] = (
     r"num_heads\w*",
 )
 SAID += ("pre_norm", r"scale_\w+", "start_from_zero_embedding", "position_encodings/encodings", "sliding_window")
-KNOWN = rf"(encoder|decoder)/({'|'.join(SAID)})|num_heads"  # what a stack says of itself, beside its weights
+OLD = r"with_\w+|user_decoder_start_tokens|(unk|bos|eos)_token|layernorm_embedding"  # said at the top, once
+KNOWN = rf"(encoder|decoder)/({'|'.join(SAID)})|{OLD}"  # what a stack says of itself, beside its weights
+ONCE_SHARED = {"num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads"}
+ONCE_SCALE = "multiply_by_sqrt_depth"  # what scale_embeddings was called
+SAYS_HEADS = 3  # the first revision that does
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
 SAME = 2e-3  # how far a table of positions may be from the formula: the last bits of float16
-
-
-class Facts(NamedTuple):
-    """What config.json says; older folders have none."""
-
-    begin: str
-    end: str
-    unknown: str
-    adds_end: bool
-    epsilon: float
 
 
 def is_folder(folder: Path) -> bool:
     return (folder / MODEL).exists()
 
 
-def read(folder: Path) -> Converted:
-    """An encoder-decoder Transformer."""
-    kind, _, variables = read_binary(folder / MODEL)
-    if not kind.startswith("Transformer") or "decoder/projection/weight" not in variables:
-        raise ModelError(f"{folder} holds a {kind[:40] or 'model without a name'}, not a Transformer that translates")
-    held = Tensors(_dequantised(variables, folder), folder)
-    facts = _facts(folder)
-    names = _names(folder)
+def read(folder: Path, tokenizer: Path | None = None) -> Converted:
+    """An encoder-decoder Transformer. `tokenizer`: the folder of its tokenizer, if that is another."""
+    found = read_binary(folder / MODEL)
+    if not found.kind.startswith("Transformer") or "decoder/projection/weight" not in found.variables:
+        name = found.kind[:40] or "model without a name"
+        raise ModelError(f"{folder} holds a {name}, not a Transformer that translates")
+    held = Tensors(_dequantised(_as_now(found), folder), folder)
+    facts = facts_of(folder, found)
+    names = names_of(folder)
     sizes = [held.rows(name) for name in _embeddings(held)]
-    source, target = (Vocabulary.of(n, size, _special(n, facts)) for n, size in zip(names, sizes, strict=True))
+    zero_begin = bool(held.scalar("decoder/start_from_zero_embedding", 0))
+    special = [special_of(each, facts, zero_begin) for each in names]
+    source, target = map(Vocabulary.of, names, sizes, special)
     shared = source.tokens == target.tokens
     m = _model_settings(held, folder)
     m["eps"] = facts.epsilon
     m["tie_source"] = shared and held.are_equal(*_embeddings(held))
     m["tie_output"] = held.are_equal("decoder/embeddings/weight", "decoder/projection/weight")
     m["source_end"] = facts.adds_end or facts.begin != "<s>"  # OpenNMT begins with <s> and reads no end; Marian does
-    text, files = _text(folder, source, target)
+    text, files = text_of(tokenizer or folder, source, target)
     data = {"max_tokens": min(DataSettings.max_tokens, m["max_positions"])}
     try:
         settings = compose({"model": m, "text": text, "data": data, "search": SEARCH})
@@ -95,6 +77,23 @@ def read(folder: Path) -> Converted:
 
 
 # ---- numbers
+
+
+def _as_now(found: Binary) -> dict[str, Tensor]:
+    """Variables by today's names: once both stacks shared what is said of them, and at first nobody said how many heads
+    there are."""
+    variables = dict(found.variables)
+    if found.revision < SAYS_HEADS:
+        variables.setdefault("num_heads", torch.tensor(16 if found.kind == "TransformerBig" else 8, dtype=torch.int8))
+    for name in ONCE_SHARED & variables.keys():
+        value = variables.pop(name)
+        for stack in STACKS:
+            variables.setdefault(f"{stack}/{name}", value)
+    for stack in STACKS:
+        for name in (f"{stack}/embeddings/{ONCE_SCALE}", f"{stack}/embeddings_0/{ONCE_SCALE}"):
+            if name in variables:
+                variables.setdefault(f"{stack}/scale_embeddings", variables.pop(name))
+    return variables
 
 
 def _dequantised(variables: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -126,6 +125,8 @@ def _model_settings(held: Tensors, folder: Path) -> dict[str, Any]:
     for strange in ("alibi", "multi_query_attention"):
         if any(held.scalar(f"{stack}/{strange}", 0) for stack in ("encoder", "decoder")):
             raise ModelError(f"{folder} has {strange}, which a model here has not")
+    if any("/relative_" in name for name in held.names()):
+        raise ModelError(f"{folder} has relative positions, which a model here has not")
     activation = held.scalar("encoder/activation", 0)
     if activation not in ACTIVATIONS:
         raise ModelError(f"{folder}: its activation, number {activation}, is none of {', '.join(ACTIVATIONS.values())}")
@@ -144,10 +145,25 @@ def _model_settings(held: Tensors, folder: Path) -> dict[str, Any]:
         "embedding_norm": "encoder/layernorm_embedding/gamma" in held,
         "positions": formulas.pop() if len(formulas) == 1 else "learned",
         "max_positions": min(map(len, tables)),
-        "scale": "embedding" if held.scalar("encoder/scale_embeddings", 1) else "none",
+        "scale": _scale(held, folder, width),
         "activation": ACTIVATIONS[int(activation)],
         "output_bias": True,
     }
+
+
+def _scale(held: Tensors, folder: Path, width: int) -> str:
+    """What embeddings are multiplied by: a flag says √width or nothing, a number itself."""
+    usual, said = width**0.5, []
+    for stack in STACKS:
+        value = held.peek(f"{stack}/scale_embeddings")
+        is_flag = value is None or value.dtype == torch.int8
+        factor = held.scalar(f"{stack}/scale_embeddings", 1)
+        said.append((usual if factor else 1.0) if is_flag else factor)
+    if said[0] != said[1] or min(abs(said[0] - usual), abs(said[0] - 1)) > SAME * usual:
+        raise ModelError(
+            f"{folder} multiplies its embeddings by {said[0]:g} and {said[1]:g}; a model here by √width, or not at all"
+        )
+    return "embedding" if abs(said[0] - usual) <= SAME * usual else "none"
 
 
 def _table(held: Tensors, stack: str, width: int) -> Tensor:
@@ -228,99 +244,3 @@ def _linear(held: Tensors, ours: Sequence[str], theirs: str, rows: int, columns:
 def _norm(held: Tensors, ours: str, theirs: str, m: ModelSettings) -> dict[str, Tensor]:
     parts = {"weight": "gamma", "bias": "beta"}
     return {f"{ours}.{part}": held.take(f"{theirs}/{other}", m.d_model) for part, other in parts.items()}
-
-
-# ---- text
-
-
-def _facts(folder: Path) -> Facts:
-    config = read_json(folder / CONFIG, SMALL) if (folder / CONFIG).exists() else {}
-    keys = {"decoder_start_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    begin, end, unknown = (str(config.get(key) or usual) for key, usual in keys.items())
-    if config.get("add_source_bos"):
-        raise ModelError(f"{folder} puts {config.get('bos_token')} before every source, which cannot be converted yet")
-    epsilon = number(config, "layer_norm_epsilon", USUAL_EPSILON)
-    return Facts(begin, end, unknown, bool(config.get("add_source_eos")), epsilon)
-
-
-def _names(folder: Path) -> list[dict[int, str]]:
-    """The tokens of source and target by id, marks of languages by our names."""
-    for names in (["shared_vocabulary"] * 2, ["source_vocabulary", "target_vocabulary"]):
-        paths = [next((p for p in (folder / f"{n}.json", folder / f"{n}.txt") if p.exists()), None) for n in names]
-        if None not in paths:
-            return [_listed(path) for path in paths if path is not None]
-    raise ModelError(f"{folder} has no vocabulary: shared_vocabulary.json, or source_ and target_vocabulary.json")
-
-
-def _listed(path: Path) -> dict[int, str]:
-    try:
-        text = read_file(path, VOCABULARY).decode("utf-8")
-        tokens = strict_json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
-    except ValueError as error:
-        raise ModelError(f"{path} is no list of tokens: {str(error)[:100]}") from error
-    if not isinstance(tokens, list):
-        raise ModelError(f"{path} must be a list of tokens")
-    return {i: _our_name(name) for i, name in by_id(tokens).items()}
-
-
-def _our_name(token: str) -> str:
-    match = LANGUAGE.fullmatch(token)
-    return token if match is None else mark_of(next(filter(None, match.groups())))
-
-
-def _special(names: dict[int, str], facts: Facts) -> Special:
-    ids = {name: i for i, name in names.items()}
-    if facts.end not in ids or (facts.begin not in ids):
-        raise ModelError(f"its vocabulary lacks {facts.end} or {facts.begin}, which its translations end or begin with")
-    pad = next((ids[name] for name in PADS if name in ids), None)
-    return Special(pad, ids.get(facts.unknown), ids[facts.begin], ids[facts.end])
-
-
-def _text(folder: Path, source: Vocabulary, target: Vocabulary) -> tuple[dict[str, Any], list[bytes]]:
-    """Settings of the section `text`, and the files of both tokenizers."""
-    shared = source.tokens == target.tokens
-    sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
-    if (folder / BPE).exists() and not any((folder / name).exists() for name in (*ONE_MODEL, "source.spm")):
-        settings = {"tokenizer": "moses", "joint": False, "same_ids": shared, **sizes}
-        return settings, _moses(folder, source, target)
-    models = _sentence_pieces(folder)
-    joint = shared and len(models) == 1
-    settings = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint, **sizes}
-    if joint:
-        del settings["target_vocabulary"]
-    files = [
-        renumbered(model, v.tokens, controls=[t for t in v.tokens if t.startswith("<language ")])
-        for model, v in zip([models[0], models[-1]], (source, target), strict=True)
-    ]
-    return settings, files
-
-
-def _moses(folder: Path, source: Vocabulary, target: Vocabulary) -> list[bytes]:
-    """Words by Moses and BPE; which rules, the languages in an Argos package's metadata.json say."""
-    facts = read_json(folder / "metadata.json", SMALL) if (folder / "metadata.json").exists() else {}
-    codes = [facts.get("from_code"), facts.get("to_code")]
-    if not all(isinstance(code, str) for code in codes):
-        raise ModelError(f"{folder} has a {BPE}, and no metadata.json that names its languages: from_code and to_code")
-    try:
-        merges = read_file(folder / BPE, VOCABULARY).decode("utf-8")
-        both = zip(map(str, codes), (source, target), strict=True)
-        return [MosesTokenizer.of(code, v.tokens, merges).to_bytes() for code, v in both]
-    except ValueError as error:
-        raise ModelError(f"{folder / BPE} is no list of merges: {str(error)[:100]}") from error
-
-
-def _sentence_pieces(folder: Path) -> list[bytes]:
-    """Of source and target, or one for both."""
-    two = [folder / "source.spm", folder / "target.spm"]
-    one = [folder / name for name in ONE_MODEL if (folder / name).exists()]
-    paths = two if all(path.exists() for path in two) else one[:1]
-    if not paths:
-        raise ModelError(
-            f"{folder} has no tokenizer, which CTranslate2 leaves to others: copy the model's source.spm and "
-            f"target.spm there, or its sentencepiece.model"
-        )
-    models = [read_file(path, VOCABULARY) for path in paths]
-    for path, model in zip(paths, models, strict=True):
-        if not read_pieces(model):
-            raise ModelError(f"{path} is no SentencePiece model")
-    return models[:1] if models[0] == models[-1] else models

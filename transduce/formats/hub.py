@@ -11,7 +11,9 @@ from transduce.errors import ModelError, SettingsError
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 FILES = ["config.json", "generation_config.json", "model.safetensors", "*.spm", "vocab.json", "target_vocab.json"]
 FILES += ["sentencepiece.bpe.model", "special_tokens_map.json", "tokenizer_config.json"]  # of many languages
-PICKLE = "pytorch_model.bin"  # of which nothing is run; fetched where there is no safetensors
+FILES += ["merges.txt", "model.safetensors.index.json", "model-*-of-*.safetensors"]  # of BART; of large models
+FILES += ["model.bin", "*_vocabulary.json", "*_vocabulary.txt", "sentencepiece.model"]  # of CTranslate2
+PICKLES = ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"]  # of which nothing is run
 
 
 def is_name(source: Path) -> bool:
@@ -26,8 +28,8 @@ def fetch(name: str, revision: str | None) -> Path:
 
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
-        if not (folder / "model.safetensors").exists():
-            folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, PICKLE]))
+        if not any(folder.glob("model*.safetensors")) and not (folder / "model.bin").exists():
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, *PICKLES]))
     except Exception as error:  # of many kinds: no network, no such name, a cache without it
         reason = str(error).split("\n", maxsplit=1)[0][:150]
         raise ModelError(

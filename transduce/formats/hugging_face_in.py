@@ -19,9 +19,10 @@ from transduce.formats.hugging_face_text import Text, text_of_bytes, text_of_man
 from transduce.formats.hugging_face_weights import read_folder
 from transduce.formats.json_files import number, read_json, whole
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Vocabulary
+from transduce.formats.vocabulary import NEVER, Vocabulary
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
+from transduce.text.special import PAD
 from transduce.text.tokenizers import file_names
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -57,7 +58,7 @@ def read(folder: Path) -> Converted:
     config = {**read_json(folder / CONFIG, SMALL), **_generation(folder)}
     kind = _kind(folder, config)
     text = kind.text(folder, config)
-    held = Tensors(read_folder(folder), folder)
+    held = Tensors(_as_whole(read_folder(folder)), folder)
     shared = text.settings["joint"] or text.settings["same_ids"]
     m = {**model_settings(config, kind), "tie_source": shared and held.are_equal(*EMBEDDINGS), **text.model}
     sections = {
@@ -71,7 +72,16 @@ def read(folder: Path) -> Converted:
     except SettingsError as error:
         raise ModelError(f"{folder}: its {CONFIG} cannot be: {error}") from error
     weights = _weights(held, settings.model, kind, text.vocabularies[0], text.vocabularies[-1])
+    if config.get("renormalize_logits"):  # without padding, which Marian has not and would take its share
+        weights["projection.bias"][PAD] += NEVER
     return Converted(settings, weights, dict(zip(file_names(settings.text), text.files, strict=True)))
+
+
+def _as_whole(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """By the names of the whole model, where they are those of all but its projection, as in facebook/bart-base."""
+    if any(name.startswith("model.") for name in weights):
+        return weights
+    return {f"model.{n}" if n.startswith(("shared.", "encoder.", "decoder.")) else n: w for n, w in weights.items()}
 
 
 def _kind(folder: Path, config: Mapping[str, Any]) -> Kind:
@@ -120,6 +130,7 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "penalty": "plain",
         "length_penalty": number(config, "length_penalty", 1.0),
         "no_repeat": whole(config, "no_repeat_ngram_size", 0),
+        "min_length": max(0, whole(config, "min_length", 0) - 1),  # theirs counts what a translation begins with
         "stop": "usual" if config.get("early_stopping") is True else "exact",
     }
 
@@ -168,7 +179,7 @@ def _weights(held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, ta
         held.drop(["lm_head.weight"])
     else:
         weights["projection.weight"] = target.table(held.take("lm_head.weight", rows[1], m.d_model))
-    bias = held.take("final_logits_bias", 1, rows[1]) if kind.has_bias else torch.zeros(1, rows[1])
+    bias = held.take_or_zeros("final_logits_bias", 1, rows[1]) if kind.has_bias else torch.zeros(1, rows[1])
     weights["projection.bias"] = target.bias(bias)
     for ours, theirs in _norms(m).items():
         for part in ("weight", "bias"):
@@ -178,7 +189,7 @@ def _weights(held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, ta
         if m.positions == "learned":
             table = held.take(positions, m.max_positions + OFFSET, m.d_model)
             weights[f"{side}.positions.table.weight"] = table[OFFSET:].contiguous()
-        held.drop([positions, f"{positions}s"])
+        held.drop([positions, f"{positions}s", f"model.{stack}.version"])
     held.finish()
     return weights
 
@@ -193,6 +204,7 @@ def _norms(m: ModelSettings) -> dict[str, str]:
 def _generation(folder: Path) -> dict[str, Any]:
     """How the model wants to be searched; older folders have that in config.json."""
     path = folder / GENERATION
-    known = ("num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "decoder_start_token_id")
+    known: tuple[str, ...] = ("num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "min_length")
+    known += ("decoder_start_token_id", "renormalize_logits")
     found = read_json(path, SMALL) if path.exists() else {}
     return {key: found[key] for key in known if found.get(key) is not None}

@@ -10,7 +10,7 @@ from transduce.errors import ModelError
 from transduce.files.reading import VOCABULARY
 from transduce.formats.json_files import read_file, read_json, whole
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
-from transduce.formats.vocabulary import Special, Vocabulary, by_id
+from transduce.formats.vocabulary import Special, Vocabulary, by_id, mark_in_text, marks_in_text
 from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.languages import mark_of
 
@@ -48,12 +48,16 @@ def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
     sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
     settings = {"tokenizer": kind_of(models[0]), "joint": False, "same_ids": shared, **sizes}
     both = zip(models, (source, target), strict=True)
-    return Text(settings, [source, target], [renumbered(model, v.tokens, _marks(v)) for model, v in both])
+    return Text(settings, [source, target], [renumbered(model, v.tokens, marks_in_text(v.tokens)) for model, v in both])
 
 
 def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     """One SentencePiece model for many languages, with their marks behind its pieces: M2M100, NLLB, mBART-50; and the
     older mBART, whose sources end with END and a mark, and whose translations begin with the mark of one language."""
+    if not (folder / SENTENCE_PIECES).exists() and (folder / "tokenizer.json").exists():
+        raise ModelError(
+            f"{folder} has no {SENTENCE_PIECES}, which newer programs leave out: copy that of the original there"
+        )
     model = read_file(folder / SENTENCE_PIECES, VOCABULARY)
     if (folder / "vocab.json").exists():  # M2M100 lists its tokens
         names = by_id(read_json(folder / "vocab.json", VOCABULARY))
@@ -117,13 +121,8 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
 
 
 def _names(path: Path) -> dict[int, str]:
-    """Tokens by id. A mark such as >>fra<<, which a source may begin with, is a word of its own in our text."""
-    found = by_id(read_json(path, VOCABULARY))
-    return {i: f"▁{name}" if name.startswith(">>") and name.endswith("<<") else name for i, name in found.items()}
-
-
-def _marks(vocabulary: Vocabulary) -> list[str]:
-    return [token for token in vocabulary.tokens if token.startswith("▁>>") and token.endswith("<<")]
+    """Tokens by id."""
+    return {i: mark_in_text(name) for i, name in by_id(read_json(path, VOCABULARY)).items()}
 
 
 def _special(config: Mapping[str, Any], names: Mapping[int, str]) -> Special:

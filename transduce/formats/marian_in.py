@@ -19,7 +19,7 @@ from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_file
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Special, Vocabulary
+from transduce.formats.vocabulary import Special, Vocabulary, mark_in_text, marks_in_text
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
@@ -33,15 +33,20 @@ LARGEST = 16_000_000_000  # bytes of all arrays together
 EPSILON = 1e-6  # of Marian's norms
 ACTIVATIONS = {"swish": "swish", "relu": "relu"}
 PARTS = {"query": "q", "key": "k", "value": "v", "output": "o"}
-USUAL = {  # what a model here has, and a file may say otherwise
-    "type": "transformer",
-    "transformer-preprocess": "",
-    "transformer-postprocess": "dan",
-    "transformer-decoder-autoreg": "self-attention",
-    "transformer-train-position-embeddings": "false",
-    "transformer-no-projection": "false",
-    "transformer-ffn-depth": "2",
+USUAL = {  # what a model here has, and a file may say otherwise; the first if it says nothing
+    "type": ("transformer",),
+    "transformer-preprocess": ("",),
+    "transformer-postprocess": ("dan",),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-train-position-embeddings": ("false",),
+    "transformer-disable-position-embeddings": ("false",),
+    "transformer-no-projection": ("false",),
+    "transformer-ffn-depth": ("2",),
+    "transformer-tied-layers": ("[]", ""),
+    "right-left": ("false",),
 }
+DEPTHS = {"layers": "enc-depth", "decoder_layers": "dec-depth"}
 
 
 def find(source: Path) -> Path | None:
@@ -49,7 +54,10 @@ def find(source: Path) -> Path | None:
     if source.suffix == ENDING:
         return source
     found = sorted(source.glob(f"*{ENDING}")) if source.is_dir() else []
-    return found[0] if len(found) == 1 else None
+    found = [path for path in found if not path.name.endswith(f".optimizer{ENDING}")]
+    if len(found) > 1:
+        raise ModelError(f"{source} holds {len(found)} {ENDING} files; name the one that is meant: {found[0]}")
+    return found[0] if found else None
 
 
 def read(path: Path) -> Converted:
@@ -65,6 +73,9 @@ def read(path: Path) -> Converted:
     shared = source.tokens == target.tokens
     joint = shared and len(models) == 1
     m = _model_settings(config, held, path)
+    for ours, theirs in DEPTHS.items():
+        if str(config.get(theirs, m[ours])) != str(m[ours]):
+            raise ModelError(f"{path} says {theirs}={str(config[theirs])[:40]}, and holds {m[ours]} such layers")
     m |= {"tie_source": tied_all, "tie_output": not any(n in held for n in ("decoder_ff_logit_out_W", OUT))}
     text: dict[str, Any] = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint}
     text |= {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})
@@ -76,7 +87,7 @@ def read(path: Path) -> Converted:
         raise ModelError(f"{path}: its settings cannot be: {error}") from error
     weights = _weights(held, settings.model, source, target)
     both = zip([models[0], models[-1]], (source, target), strict=True)
-    files = [renumbered(model, v.tokens) for model, v in both]
+    files = [renumbered(model, v.tokens, marks_in_text(v.tokens)) for model, v in both]
     return Converted(settings, weights, dict(zip(file_names(settings.text), files, strict=False)))
 
 
@@ -108,8 +119,9 @@ def _settings(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelError(f"{path}: its settings are no list of names and values")
     for name, usual in USUAL.items():
-        if str(content.get(name, usual)) != usual:
-            raise ModelError(f"{path} has {name}={str(content[name])[:40]}; a model here has {name}={usual or 'none'}")
+        if str(content.get(name, usual[0])) not in usual:
+            said = f"{name}={str(content[name])[:40]}"
+            raise ModelError(f"{path} has {said}; a model here has {name}={usual[0] or 'none'}")
     return content
 
 
@@ -136,7 +148,7 @@ def _model_settings(config: Mapping[str, Any], held: Tensors, path: Path) -> dic
         "d_model": width,
         "d_ff": held.columns("encoder_l1_ffn_W1"),
         "heads": int(heads),
-        "positions": "halves",
+        "positions": "marian",
         "max_positions": POSITIONS,
         "eps": EPSILON,
         "activation": ACTIVATIONS[activation],
@@ -190,24 +202,57 @@ def _norm(held: Tensors, ours: str, theirs: str, m: ModelSettings) -> dict[str, 
 
 def _vocabulary(folder: Path) -> tuple[list[dict[int, str]], list[bytes]]:
     """Tokens of source and target by id, and the SentencePiece models: two, or one for both."""
+    said = _said(folder)
     two = [folder / "source.spm", folder / "target.spm"]
-    paths = two if all(path.exists() for path in two) else sorted(folder.glob("*.spm"))
-    if not 1 <= len(paths) <= 2:
-        raise ModelError(f"{folder} must hold source.spm and target.spm, or one .spm for both languages")
-    models = [read_file(path, VOCABULARY) for path in paths]
-    lists = sorted(folder.glob("*vocab*.yml")) + sorted(folder.glob("*vocab*.yaml"))
-    if not lists:  # the SentencePiece models are the vocabulary
-        names = [dict(enumerate(piece.text for piece in read_pieces(model))) for model in models]
-    elif len(lists) <= 2:
+    cutters = said if said and all(path.suffix == ".spm" for path in said) else sorted(folder.glob("*.spm"))
+    cutters = two if all(path.exists() for path in two) else list(dict.fromkeys(cutters))
+    if not 1 <= len(cutters) <= 2 or (len(cutters) == 2 and cutters not in (two, said)):
+        raise ModelError(
+            f"{folder} must hold source.spm and target.spm, or one .spm for both languages; rename what is there so"
+        )
+    models = [read_file(path, VOCABULARY) for path in cutters]
+    lists = said if said and not any(path.suffix == ".spm" for path in said) else _lists(folder)
+    if lists:
         names = [_listed(path) for path in lists]
-    else:
-        raise ModelError(f"{folder} holds {len(lists)} lists of tokens; leave one there, or one for each language")
-    return [names[0], names[-1]], models
+    else:  # the SentencePiece models are the vocabulary
+        names = [dict(enumerate(piece.text for piece in read_pieces(model))) for model in models]
+    return [{i: mark_in_text(name) for i, name in each.items()} for each in (names[0], names[-1])], models
+
+
+def _said(folder: Path) -> list[Path]:
+    """The vocabularies of source and target that a *decoder.yml names, as far as they are in the folder."""
+    for path in sorted(folder.glob("*decoder.yml")):
+        try:
+            content = config_file.plain_yaml(read_file(path, SMALL).decode("utf-8"))
+        except ValueError as error:
+            raise ModelError(f"{path} cannot be read: {error}") from error
+        listed = content.get("vocabs") if isinstance(content, dict) else None
+        if isinstance(listed, list):
+            paths = [folder / Path(str(name)).name for name in listed]
+            return paths if len(paths) == 2 and all(place.is_file() for place in paths) else []
+    return []
+
+
+def _lists(folder: Path) -> list[Path]:
+    """Lists of tokens by their names: one for both languages, or one each, the source's first."""
+    found = sorted(folder.glob("*vocab*.yml")) + sorted(folder.glob("*vocab*.yaml"))
+    found = (
+        found
+        or sorted(folder.glob("*.src.vocab")) + sorted(folder.glob("*.trg.vocab"))
+        or sorted(folder.glob("*.vocab"))
+    )
+    if len(found) > 2 or (len(found) == 2 and not ("src" in found[0].name and "trg" in found[1].name)):
+        raise ModelError(f"{folder} holds {len(found)} lists of tokens; leave one there, or one named src and one trg")
+    return found
 
 
 def _listed(path: Path) -> dict[int, str]:
+    """Tokens with their numbers, as YAML; or one a line."""
     try:
-        content = config_file.plain_yaml(read_file(path, VOCABULARY).decode("utf-8"))
+        text = read_file(path, VOCABULARY).decode("utf-8")
+        if path.suffix == ".vocab":
+            return dict(enumerate(line.partition("\t")[0] for line in text.removesuffix("\n").split("\n")))
+        content = config_file.plain_yaml(text)
         found = {int(number): str(token) for token, number in content.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise ModelError(f"{path} is no list of tokens with their numbers") from error

@@ -25,6 +25,9 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
+    def names(self) -> Collection[str]:
+        return self._left.keys()
+
     def are_equal(self, a: str, b: str) -> bool:
         """Whether two weights are one; so where one of them, or both, are not there."""
         return not (a in self and b in self) or torch.equal(self._left[a], self._left[b])

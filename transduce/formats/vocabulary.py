@@ -72,6 +72,15 @@ def _plain_name(name: str | None, number: int) -> str:
     return f"<unused {number}>" if name is None or name in SPECIAL else name
 
 
+def mark_in_text(name: str) -> str:
+    """A mark such as >>fra<<, which a source of OPUS-MT may begin with, is a word of its own in our text."""
+    return f"▁{name}" if name.startswith(">>") and name.endswith("<<") else name
+
+
+def marks_in_text(tokens: Sequence[str]) -> list[str]:
+    return [token for token in tokens if token.startswith("▁>>") and token.endswith("<<")]
+
+
 def by_id(names: Mapping[str, int] | Sequence[str]) -> dict[int, str]:
     """A vocabulary as it lies in files: names with ids, or a list."""
     if isinstance(names, Mapping):

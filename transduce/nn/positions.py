@@ -20,7 +20,7 @@ def sinusoid_table(length: int, d_model: int) -> Tensor:
 
 
 def halves_table(length: int, d_model: int) -> Tensor:
-    """The same with all sines first and all cosines after them, as Marian has it."""
+    """The same with all sines first and all cosines after them, as Hugging Face has it for Marian's models."""
     table = sinusoid_table(length, d_model)
     return torch.cat([table[:, 0::2], table[:, 1::2]], 1)
 
@@ -33,7 +33,12 @@ def fairseq_table(length: int, d_model: int, first: int = 2) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], 1).float()
 
 
-TABLES = {"sinusoid": sinusoid_table, "halves": halves_table, "fairseq": fairseq_table}
+def marian_table(length: int, d_model: int) -> Tensor:
+    """Those of Marian itself, counted from 0. (What others made of its models has halves_table.)"""
+    return fairseq_table(length, d_model, first=0)
+
+
+TABLES = {"sinusoid": sinusoid_table, "halves": halves_table, "fairseq": fairseq_table, "marian": marian_table}
 
 
 class SinusoidPositions(nn.Module):

@@ -58,8 +58,8 @@ class ModelSettings:
     eps: float = setting(1e-5, "epsilon of every layer norm", above=0)
     attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
     output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
-    positions: Literal["sinusoid", "halves", "fairseq", "learned"] = setting(
-        "sinusoid", "sin/cos in turns; all sines first (halves; fairseq: another count); or a learned table"
+    positions: Literal["sinusoid", "halves", "fairseq", "marian", "learned"] = setting(
+        "sinusoid", "sin/cos in turns; all sines first (halves; fairseq, marian: other counts); or a learned table"
     )
     max_positions: int = setting(
         1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1, most=100_000
