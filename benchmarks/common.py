@@ -20,7 +20,9 @@ import torch
 def machine() -> dict[str, str]:
     """Where and with what a figure was measured."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    here = str(Path(__file__).parent)
+    git = ["git", "-C", here, "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False)
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for name in ("triton", "transformers"):
         if name in sys.modules:

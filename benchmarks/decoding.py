@@ -195,7 +195,7 @@ def trained(given: argparse.Namespace, device: str) -> dict:
             for name, translate in systems.items():
                 facts[name]["milliseconds of one sentence"] = latencies(translate, sources[: given.latency])
         result[f"beam {beam}"] = facts
-    return {"model": str(given.model), "lines": len(lines), "batch": given.batch, "systems": result}
+    return {"model": given.model.name, "lines": len(lines), "batch": given.batch, "systems": result}
 
 
 def from_disk_to_disk(given: argparse.Namespace, device: str) -> dict:
@@ -243,7 +243,7 @@ def from_disk_to_disk(given: argparse.Namespace, device: str) -> dict:
                 for name, make in peers(model.model, device, beam, batch, None).items():
                     if name in given.peers or not given.peers:
                         time_of(beam, f"{name}, batches of {batch}", functools.partial(by_loop, make()))
-    return {"model": str(given.model), "lines": given.file, "systems": result}
+    return {"model": given.model.name, "lines": given.file, "systems": result}
 
 
 def at_random(given: argparse.Namespace, device: str) -> dict:

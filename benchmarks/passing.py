@@ -70,7 +70,7 @@ def main() -> None:
     plain = [t.text for t in model.translate(sources)]
     capitals = [t.text for t in model.translate([line.upper() for line in sources])]
     facts = {
-        "model": str(given.model),
+        "model": given.model.name,
         "lines": len(lines),
         "restored": round(1 - len(wrong) / len(lines), 4),
         "kinds": {kind: round(right / of, 4) for kind, (of, right) in count.items()},

@@ -106,6 +106,7 @@ def convert(
         model = load_as(source, to, report)
         own = [] if text else sentences_of_run(source, model)
         lines = sentences_for(model, text or own)
+        report.say(f"writing it for {to}, then comparing translations of {len(lines)} sentences")
         if to == "argos":
             table, share = to_argos(model, place, quantization, lines, languages)
         else:
