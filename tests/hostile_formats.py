@@ -1,6 +1,6 @@
 """Foreign model folders and archives with something wrong in them: each comes in right, or is refused in a sentence.
 
-    python tests/hostile_formats.py [COUNT]     1,000 if not given
+    python tests/hostile_formats.py [COUNT [FORMAT]]     1,000 of all formats if not given
 
 Random models of each format are mutated: bytes changed, cut, doubled or zeroed; numbers and keys of JSON files changed;
 files removed, swapped or emptied; archives with other members. Whatever comes in must load and translate. Memory is
@@ -23,7 +23,8 @@ from typing import Any
 
 import torch
 from foreign import many_folder, marian_folder
-from test_ctranslate2 import theirs
+from test_ctranslate2 import as_old, theirs
+from test_marian import as_marian
 
 import transduce
 from transduce.commands.convert import convert
@@ -73,7 +74,7 @@ def change_json(content: bytes, random: Random) -> bytes:
 def mutate(folder: Path, random: Random) -> None:
     """One thing about a folder, or two."""
     for _ in range(random.choice([1, 1, 1, 2])):
-        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
         path, action = random.choice(paths), random.random()
         if action < 0.05:
             path.unlink()
@@ -129,6 +130,21 @@ def packed(folder: Path) -> Path:
     return path
 
 
+def unpacked(folder: Path) -> Path:
+    """As Argos Translate keeps a package."""
+    (folder / "model").mkdir()
+    for one in [path for path in folder.iterdir() if path.is_file() and path.suffix != ".model"]:
+        one.rename(folder / "model" / one.name)
+    (folder / "metadata.json").write_text('{"from_code": "de", "to_code": "en", "target_prefix": ""}')
+    return folder
+
+
+def with_lists(folder: Path) -> Path:
+    """Which says itself where its vocabularies are."""
+    (folder / "decoder.yml").write_text("models: [opus.npz]\nvocabs: [/x/opus.vocab.yml, /x/opus.vocab.yml]\n")
+    return folder
+
+
 def originals(place: Path) -> dict[str, Path]:
     """One of each format."""
     return {
@@ -137,7 +153,10 @@ def originals(place: Path) -> dict[str, Path]:
         "m2m100": many_folder(place / "m2m", "m2m_100"),
         "mbart": many_folder(place / "mbart", "mbart"),
         "ctranslate2": theirs(place / "ct2", norm="before")[0],
+        "ctranslate2, old": as_old(theirs(place / "old", norm="before")[0], eos_token="</s>"),
         "argos": packed(theirs(place / "package", norm="before")[0]),
+        "argos, unpacked": unpacked(theirs(place / "kept", norm="before")[0]),
+        "marian's own": with_lists(as_marian(marian_folder(place / "opus"), place / "npz")),
     }
 
 
@@ -158,15 +177,15 @@ def outcome(path: Path, to: Path) -> str:
         return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Counter[str]:
-    """So many mutated ones; how they ended."""
+def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None, only: str = "") -> Counter[str]:
+    """So many mutated ones, of formats with `only` in their names; how they ended."""
     random, ends = Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
         formats = originals(place)
         around = {path.name for path in place.iterdir()}
         for number in range(count):
-            name = random.choice(sorted(formats))
+            name = random.choice(sorted(name for name in formats if only in name))
             original = formats[name]
             copy = place / f"copy-{original.name}"
             if original.is_dir():
@@ -187,5 +206,6 @@ def run(count: int, seed: int, say: Callable[[str], None] = lambda _: None) -> C
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    found = run(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, seed=1, say=print)
+    count, only = int(sys.argv[1]) if sys.argv[1:] else 1000, "".join(sys.argv[2:])
+    found = run(count, seed=1, say=print, only=only)
     print(dict(found), f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")

@@ -185,7 +185,7 @@ def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabu
     tables = [_table(held, stack, m.d_model) for stack in STACKS]
     for (stack, side), table in zip(STACKS.items(), tables, strict=True):
         if m.positions == "learned":
-            weights[f"{side}.positions.table.weight"] = table
+            weights[f"{side}.positions.table.weight"] = table.clone()  # both stacks may have one and the same
         if m.embedding_norm:
             weights |= _norm(held, f"{side}.norm", f"{stack}/layernorm_embedding", m)
         if m.final_norm:
