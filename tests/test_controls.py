@@ -23,7 +23,7 @@ from transduce.decoding.results import Translation, join
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.wishes import Wishes
 from transduce.decoding.wording import Wording
-from transduce.engine import auto
+from transduce.engine import loop_search
 from transduce.errors import ArgumentError, DataError, ModelError, SettingsError
 from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
@@ -58,6 +58,13 @@ def test_a_glossary_finds_whole_words_longest_first() -> None:
     for wrong in ("bier", "bier\t", "\tbeer", "bier\t | "):
         with pytest.raises(DataError, match=r"words\.tsv, line 1: a glossary entry is a word, a tab"):
             Glossary.from_lines([wrong], "words.tsv")
+
+
+def test_a_glossary_of_a_dict_has_no_comments() -> None:
+    assert Glossary.of({"#1": "number one|first", "a b": "c"}).find("a b is #1")[0].source == "a b"
+    assert Glossary.of({"#1": "number one|first"}).entries["#1"].translations == ("number one", "first")
+    with pytest.raises(DataError, match=r"glossary\['haus'\]: a glossary entry is a word"):
+        Glossary.of({"haus": " | "})
 
 
 def test_a_glossary_finds_words_with_a_capital() -> None:
@@ -170,7 +177,7 @@ def test_a_glossary_that_cannot_be_written_is_refused_at_once(model: Model) -> N
     ("wish", "complaint"),
     [
         ({"forbidden": "house"}, "forbidden must be several texts, not one"),
-        ({"glossary": [("haus", "house")]}, "glossary must be a Glossary, not"),
+        ({"glossary": [("haus", "house")]}, "glossary must be a dict or a Glossary, not"),
         ({"glossary": {"haus": 3}}, r"glossary\[0\]\[1\] must be str, not 3"),
         ({"beam": 4}, r"beam is a setting of the search: model.with_search\(beam="),
         ({"keep": 3}, "keep must be str, not 3"),
@@ -363,10 +370,12 @@ def test_resume_repeats_and_loses_nothing(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the byte: it goes on with a whole chunk, so that even the last digits of a score have the same company."""
-    monkeypatch.setattr(PlainEngine, "chunk", 4)
-    monkeypatch.setattr(auto, "WORTH_LOADING", 4)  # a whole chunk is, as in life
+    monkeypatch.setattr(PlainEngine, "chunk", 24)
+    monkeypatch.setattr(loop_search, "is_compiled", lambda: True)
     text, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    text.write_text("".join(f"{source}\n" for source, _ in bundled_pairs(30, seed=6)))
+    lines = [source for source, _ in bundled_pairs(150, seed=6)]
+    lines[40:100] = [line if i % 5 == 0 else "" for i, line in enumerate(lines[40:100])]  # chunks with few sentences
+    text.write_text("".join(f"{line}\n" for line in lines))
     command = ["translate", str(model_folder), str(text), "--json", "-o", str(output)]
     assert main([*command, "--resume"]) == 0  # nothing is left of an earlier run: from the beginning
     expected = output.read_bytes()
@@ -382,14 +391,14 @@ def test_resume_repeats_and_loses_nothing(
 
     loaded = transduce.load(model_folder)
     asked = (1, None, None, 0, False, True, None, None, None, (None, None), None)
-    mark = mark_of(model_folder, [str(text)], loaded.search, *asked, 4)
-    for cut in (1, 1000, len(expected) - 5):
+    mark = mark_of(model_folder, [str(text)], loaded.search, *asked, 24)
+    for cut in (1, 9000, len(expected) // 2, len(expected) - 5):
         for left in parts_beside(output):
             left.unlink()
         (tmp_path / f"out.txt.{mark}0123.part").write_bytes(expected[:cut])
         assert main([*command, "--resume"]) == 0
-        lines = expected[:cut].count(10) // 4 * 4
-        told = f"going on after {lines} lines" if lines else "this one begins with the first line"
+        done = expected[:cut].count(10) // 24 * 24
+        told = f"going on after {done} lines" if done else "this one begins with the first line"
         assert told in capsys.readouterr().err
         assert output.read_bytes() == expected
         output.unlink()

@@ -210,6 +210,12 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     convert(Path("Helsinki-NLP/opus-mt-de-en"), tmp_path / "ours", revision="abc")
     assert asked == [("Helsinki-NLP/opus-mt-de-en", "abc", False)]
     assert (tmp_path / "ours" / "model.safetensors").exists()
+    from safetensors.torch import load_file
+
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    convert(Path("Helsinki-NLP/opus-mt-de-en"), tmp_path / "older")
+    assert asked[1:] == [("Helsinki-NLP/opus-mt-de-en", None, False), ("Helsinki-NLP/opus-mt-de-en", None, True)]
 
 
 def test_without_network_a_name_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,6 +316,10 @@ def test_from_python(tmp_path: Path, model_folder: Path) -> None:
         transduce.convert(model_folder, tmp_path / "other", to="marian")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="quantization must be one of int8, "):
         transduce.convert(model_folder, tmp_path / "other", to="ctranslate2", quantization="int4")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="text must be the name of a file, as str or Path, not 5"):
+        transduce.convert(model_folder, tmp_path / "other", to="ctranslate2", text=5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="revision must be str, not 5"):
+        transduce.convert(model_folder, tmp_path / "other", revision=5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="languages must be two"):
         transduce.convert(model_folder, tmp_path / "other", languages="de")  # type: ignore[arg-type]
 
@@ -478,12 +488,18 @@ def test_a_mark_of_a_language_is_before_each_sentence_of_a_line(tmp_path: Path) 
     convert(marian_folder(tmp_path / "opus"), tmp_path / "ours")
     model = transduce.load(tmp_path / "ours")
     read, line = model.tokenizers.source, ">>eng<< das ist ein haus. es ist alt."
-    texts = [sentence.text for sentence in sentences_of([line], read, 100, split=True)]
-    assert texts == [">>eng<< das ist ein haus.", ">>eng<< es ist alt."]
-    pieces = sentences_of([f">>eng<< {'haus ' * 40}"], read, 50, split=True)
-    assert len(pieces) > 1
-    assert all(read.pieces(piece.source)[0] == "▁>>eng<<" for piece in pieces)
-    assert [s.text for s in sentences_of([">>xyz<< das ist es. so ist es."], read, 100, split=True)][1] == "so ist es."
+    found = sentences_of([line], read, 100, split=True)
+    assert [sentence.text for sentence in found] == [">>eng<< das ist ein haus.", "es ist alt."]  # as typed
+    for long in ("haus " * 40, "haus" * 100, f"{'haus ' * 40}. {'haus' * 100}. so."):
+        found += (pieces := sentences_of([f">>eng<< {long}"], read, 50, split=True))
+        assert len(pieces) > 1
+        assert "".join(piece.text for piece in pieces).replace(" ", "") == f">>eng<<{long}".replace(" ", "")
+    marks = [read.encode([">>eng<<"])[0][0], *(read.encode(["haus"])[0])]
+    assert all(sentence.source[0] == marks[0] and len(sentence.source) > 1 for sentence in found)
+    assert [s.mark for s in sentences_of([">>xyz<< das ist es. so ist es."], read, 100, split=True)] == ["", ""]
+    assert [s.source for s in sentences_of([">>eng<<  "], read, 100, split=True)] == [marks[:1]]
+    links = model.translate(line, alignment=True).alignment
+    assert max(source for source, _ in links) < len(line.split())
 
 
 def test_a_run_is_compared_on_its_own_text(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import transduce
 from transduce.commands.convert import convert
 from transduce.errors import ModelError, SettingsError
 from transduce.formats import ctranslate2_out
-from transduce.formats.binary import DTYPES, read_binary
+from transduce.formats.binary import DTYPES, Binary, read_binary
+from transduce.formats.ctranslate2_in import _as_now
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.models.weights import weights_of
@@ -102,7 +103,7 @@ def as_old(folder: Path, **said: object) -> Path:
     [
         ({"norm": "before", "source_end": False}, {}),
         ({"norm": "after", "activation": "swish"}, {"with_source_eos": True}),
-        ({"norm": "after", "scale": "none"}, {"with_target_bos": False, "eos_token": "</s>"}),
+        ({"norm": "after", "scale": "none"}, {"with_target_bos": False, "with_source_eos": True, "eos_token": "</s>"}),
     ],
 )
 def test_what_older_versions_wrote(tmp_path: Path, changes: dict[str, Any], said: dict[str, object]) -> None:
@@ -112,6 +113,20 @@ def test_what_older_versions_wrote(tmp_path: Path, changes: dict[str, Any], said
     assert model.settings.model.norm == changes["norm"]
     assert model.settings.model.source_end == ("source_end" not in changes)
     assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+    check_scores(folder, model)
+
+
+def check_scores(folder: Path, model: Any) -> None:
+    """The log-probabilities of given translations, which tell more than what a random model writes."""
+    translator = ctranslate2.Translator(str(folder), compute_type="float32")
+    sources, targets = (
+        [side.pieces(ids) for ids in side.encode([pair[i] for pair in PAIRS[:20]])]
+        for i, side in enumerate((model.tokenizers.source, model.tokenizers.target))
+    )
+    expected = [sum(one.log_probs) for one in translator.score_batch(sources, targets)]
+    found = [one.log_probability for one in model.score(PAIRS[:20])]
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-2)
+    assert len({round(value, 1) for value in expected}) > 10
 
 
 def edit(path: Path, **changes: object) -> None:
@@ -134,6 +149,7 @@ def test_the_same_translations(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert model.settings.model.positions == changes["positions"]
     assert model.settings.model.source_end == changes.get("source_end", True)
     assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+    check_scores(folder, model)
 
 
 @pytest.mark.parametrize("quantization", QUANTISED)
@@ -228,6 +244,12 @@ def test_marks_of_languages_in_text(tmp_path: Path) -> None:
     assert cut.pieces(cut.encode([">>eng<< ein bier"])[0])[0] == "▁>>eng<<"
 
 
+def test_the_first_files_did_not_say_how_many_heads_there_are() -> None:
+    one, two = (_as_now(Binary(2, kind, 2, {})) for kind in ("TransformerBase", "TransformerBig"))
+    assert (one["encoder/num_heads"], two["decoder/num_heads"]) == (8, 16)
+    assert not _as_now(Binary(5, "TransformerSpec", 3, {}))
+
+
 def test_a_package_as_argos_keeps_it(tmp_path: Path) -> None:
     folder, _ = theirs(tmp_path / "theirs", source_end=False)
     package = tmp_path / "translate-de_en-1_0"
@@ -268,6 +290,20 @@ def test_a_package_as_argos_keeps_it(tmp_path: Path) -> None:
             lambda f: with_variable(f, "encoder/layer_0/self_attention/relative_position_keys", torch.ones(2, 2)),
             "has rel",
         ),
+        (
+            lambda f: with_variable(f, "decoder/num_heads", torch.tensor(4, dtype=torch.int8)),
+            "num_heads 3 and 4 in enc",
+        ),
+        (
+            lambda f: with_variable(f, "decoder/activation", torch.tensor(2, dtype=torch.int8)),
+            "activation 0 and 2 in e",
+        ),
+        (
+            lambda f: with_variable(f, "encoder/sliding_window", torch.tensor(4, dtype=torch.int32)),
+            "has sliding_window",
+        ),
+        (lambda f: with_variable(f, "encoder/position_encodings/encodings", torch.tensor(1.0)), "its table of posit"),
+        (lambda f: as_old(f, user_decoder_start_tokens=True), "leaves it to the caller what a translation begins with"),
         (
             lambda f: with_variable(f, "encoder/scale_embeddings", torch.tensor(2.0)),
             "multiplies its embeddings by 2 and",

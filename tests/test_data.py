@@ -92,15 +92,41 @@ def test_a_spreadsheet_has_its_columns_by_number_or_by_name(tmp_path: Path) -> N
     pairs = [("Brot, bitte", 'Bread, "please"'), ("zwei Zeilen", "two lines")]
     by_name, by_number = open_corpus(name, None, columns=("de", "en")), open_corpus(name, None, columns=("2", "3"))
     assert [(pair.source, pair.target) for pair in by_name] == pairs
-    assert [pair.line for pair in by_name] == [2, 5]
+    assert [pair.line for pair in by_name] == [1, 2]  # without a gap, whatever lies between
     assert [(pair.source, pair.target) for pair in by_number] == [("de", "en"), *pairs]
     assert not list(remarks(by_name))
     plain = open_corpus(write(tmp_path / "b.csv", ["Brot;bread", "zwei, drei;two, three"]), None)
     assert [(pair.source, pair.target) for pair in plain] == [("Brot", "bread"), ("zwei, drei", "two, three")]
-    assert "b.csv: its first two columns, and its first line is a pair" in next(remarks(plain))
+    assert "b.csv: the first two columns, and the first row is a pair; if it has names: --col" in next(remarks(plain))
     named = open_corpus(write(tmp_path / "c.csv", ["target,source", "bread,Brot"]), None)
     assert [(pair.source, pair.target) for pair in named] == [("Brot", "bread")]
     assert not list(open_corpus(write(tmp_path / "empty.csv", []), None))
+    assert not list(remarks(open_corpus(write(tmp_path / "empty.csv", [""]), None)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "pairs"),
+    [
+        (["Brot, bitte;bread", "Tee, heiß;tea"], [("Brot, bitte", "bread"), ("Tee, heiß", "tea")]),  # two each way
+        (["Ja, gut, danke;yes", "nein;no"], [("Ja, gut, danke", "yes"), ("nein", "no")]),
+        (["Brot\tbread, butter", "a;b\tc"], [("Brot", "bread, butter"), ("a;b", "c")]),
+        (["sep=|", "Brot, ja;gut|bread"], [("Brot, ja;gut", "bread")]),
+        (["", '"id', 'x",source,target', "1,Brot,bread"], [("Brot", "bread")]),  # the first row is not the first line
+        (["a,b", '"c', "", 'd",e'], [("a", "b"), ("c  d", "e")]),
+    ],
+)
+def test_what_stands_between_columns_is_found(tmp_path: Path, lines: list[str], pairs: list[tuple[str, str]]) -> None:
+    found = list(open_corpus(write(tmp_path / "a.csv", lines), None))
+    assert [(pair.source, pair.target) for pair in found] == pairs
+    assert [pair.line for pair in found] == list(range(1, len(pairs) + 1))
+
+
+def test_a_spreadsheet_holds_out_what_the_survey_saw(tmp_path: Path) -> None:
+    """Pairs are numbered without a gap, names and empty lines or not."""
+    rows = [f"quelle {i},target {i}" for i in range(300)]
+    corpus = open_corpus(write(tmp_path / "a.csv", ["source,target", "", *rows]), None)
+    plain = open_corpus(write(tmp_path / "a.tsv", [row.replace(",", "\t") for row in rows]), None)
+    assert list(corpus) == list(plain)
 
 
 def test_complaints_about_files(tmp_path: Path) -> None:
@@ -125,10 +151,25 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         (lambda: list(TabFile(str(tmp_path / "a.tsv"))), "a.tsv, line 2: no tab between source and target"),
         (lambda: list(CommaFile(str(tmp_path / "a.csv"))), "a.csv, line 2: it has 1 columns, and number 2 is wanted"),
         (
+            lambda: list(CommaFile(write(tmp_path / "c.csv", ["a,b", "c,d,e"]))),
+            "line 2: it has 3 columns, and the first",
+        ),
+        (
+            lambda: list(CommaFile(write(tmp_path / "d.csv", ["a,b\rc,d"]))),
+            "line 1: it has line ends of old Macintoshes",
+        ),
+        (
+            lambda: list(CommaFile(write(tmp_path / "e.csv", [f"{'a' * 140_000},b"]))),
+            "a text of more than 131,072 charac",
+        ),
+        (
             lambda: list(CommaFile(str(tmp_path / "a.csv"), ("de", "fr"))),
             "line 1: no column is called fr; there are: de, en",
         ),
-        (lambda: list(CommaFile(write(tmp_path / "b.csv", ["a,b", 'c,"d']))), "b.csv, line 2: unexpected end of data"),
+        (
+            lambda: list(CommaFile(write(tmp_path / "b.csv", ["a,b", 'c,"d']))),
+            "b.csv, line 2: a quote is opened that is never closed",
+        ),
         (lambda: list(JsonLines(str(tmp_path / "a.jsonl"))), 'a.jsonl, line 2: expected {"source": "...", "target"'),
         (lambda: list(JsonLines(str(tmp_path / "b.jsonl"))), "b.jsonl, line 1: source and target must be strings"),
         (lambda: list(JsonLines(str(tmp_path / "deep.jsonl"))), "deep.jsonl, line 1: expected"),

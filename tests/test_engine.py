@@ -157,16 +157,18 @@ def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) 
     assert not used
     for roles in SEARCHES.values():
         engine.find(requests(), roles, lambda _: None)
-    for _ in range(3):
-        engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # the last of these are enough of them
-    assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop", "beam")]
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # as at the end of a file: always by the same way
+    assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop")]
+    engine.alone = 10
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # they come a few at a time, and pay together
+    assert len(used) == 4
     monkeypatch.setattr(loop_search, "is_compiled", lambda: False)
     engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
     monkeypatch.setattr(auto, "WORTH_COMPILING", len(requests()) + 1)
     monkeypatch.setattr(auto, "MANY", len(requests()))
     engine.find(requests(), SEARCHES["beam"], lambda _: None)  # too few to wait for a compiler
-    for _ in range(4):
-        engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # nor when they come one after the other
+    engine.alone = 10
+    engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # who asks for one wants an answer now
     assert len(used) == 4
     engine.find(requests(), SEARCHES["beam"], lambda _: None)
     assert len(used) == 5

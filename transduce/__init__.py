@@ -139,7 +139,7 @@ def convert(
     `check`: too few translations that are equal are an error; `text`: a file whose sentences are compared. `languages`:
     source and target, where a model knows many, or for a package of Argos. `revision`: of a name on Hugging Face's hub.
     """
-    from transduce.arguments import check_choice, check_folder, check_languages
+    from transduce.arguments import check_choice, check_folder, check_languages, check_text
     from transduce.commands.convert import FORMATS, QUANTIZATIONS
     from transduce.commands.convert import convert as run
 
@@ -149,7 +149,9 @@ def convert(
     if quantization is not None:
         check_choice(quantization, "quantization", QUANTIZATIONS)
     if text is not None:
-        check_folder(text, "text")
+        check_folder(text, "text", "file")
+    if revision is not None:
+        check_text(revision, "revision")
     source_language, target_language = check_languages(languages)
     run(
         Path(source), Path(destination), to=to, quantization=quantization, check=check, revision=revision,
@@ -161,7 +163,7 @@ def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target:
     """Refuse what is no text before anything is made of it."""
     from collections.abc import Iterator
 
-    from transduce.arguments import check_choice, check_folder, check_pairs, shown
+    from transduce.arguments import check_choice, check_folder, check_pairs
     from transduce.errors import ArgumentError
 
     check_folder(run, "run")
@@ -171,8 +173,8 @@ def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target:
     if target is not None and source is None:
         raise ArgumentError("target is a file, and goes with a file source; pairs have both sides in them")
     for name, file in (("source", source), ("target", target)):
-        if file is not None and not isinstance(file, str | Path):
-            raise ArgumentError(f"{name} must be the name of a file, as str or Path, not {shown(file)}")
+        if file is not None:
+            check_folder(file, name, "file")
     for name, some in (("pairs", pairs), ("valid_pairs", valid_pairs)):
         if isinstance(some, Iterator):
             raise ArgumentError(f"{name} are gone through more than once; give a list: list({name})")

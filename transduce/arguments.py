@@ -11,10 +11,10 @@ from transduce.errors import ArgumentError
 LONGEST = 60  # characters of a value in a message
 
 
-def check_folder(value: object, name: str) -> None:
+def check_folder(value: object, name: str, what: str = "folder") -> None:
     """A path, as text or as a Path."""
     if not isinstance(value, str | os.PathLike) or isinstance(value, str) and not value:
-        raise ArgumentError(f"{name} must be the name of a folder, as str or Path, not {shown(value)}")
+        raise ArgumentError(f"{name} must be the name of a {what}, as str or Path, not {shown(value)}")
 
 
 def check_text(value: object, name: str) -> None:

@@ -140,7 +140,7 @@ def _checked(wishes: Wishes | None) -> Wishes | None:
     for name, kind in wanted.items():
         value = getattr(wishes, name)
         if not isinstance(value, kind) and (value is not None or kind is int):
-            what = {int: "a whole number", str: "str"}.get(kind, f"a {kind.__name__}")
+            what = {int: "a whole number", str: "str", Glossary: "a dict or a Glossary"}.get(kind, f"a {kind.__name__}")
             raise ArgumentError(f"{name} must be {what}, not {shown(value)}")
     if wishes.alternatives < 0:
         raise ArgumentError(f"alternatives={wishes.alternatives} must be 0 or more")

@@ -1,12 +1,13 @@
-"""A .csv as spreadsheets write it: commas, semicolons or tabs between columns, quotes around what holds one of them."""
+"""A .csv as spreadsheets write it: semicolons, commas or tabs between columns, quotes around what holds one."""
 
 from __future__ import annotations
 
 import csv
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
+from typing import Any
 
 from transduce.data.corpus import Pair
 from transduce.data.lines import read_lines
@@ -14,52 +15,86 @@ from transduce.data.one_file import NAMES, OneFile, Two
 from transduce.errors import DataError
 
 FIRST_TWO: Two = ("1", "2")
+DELIMITERS = "\t;,"  # what text has least of comes first: where a file could be read in two ways, that one is meant
+LOOKED_AT = 50  # lines by which they are told apart
+SAYS = "sep="  # how Excel begins a file to say so itself
+COMPLAINTS = {  # of Python's csv
+    "new-line character": "it has line ends of old Macintoshes; save it as CSV UTF-8",
+    "field larger": f"a text of more than {csv.field_size_limit():,} characters; is a quote never closed?",
+    "unexpected end": "a quote is opened that is never closed",
+}
 
 
 @dataclass(frozen=True)
 class CommaFile(OneFile):
-    """Columns by number, or by the names in the first line, which is no pair then. A text within quotes may go on over
-    several lines; it becomes one."""
+    """Columns by number, or by the names in the first row, which is no pair then. A text within quotes may go on over
+    several lines; it becomes one. Empty lines are none."""
 
     def pairs(self, lines: Iterator[str]) -> Iterator[Pair]:
-        first = next(lines, None)
-        if first is None:
-            return
-        rows = csv.reader((f"{line}\n" for line in chain([first], lines)), delimiter=_delimiter(first), strict=True)
+        first, delimiter = _begin(lines)
+        rows = csv.reader((f"{line}\n" for line in chain(first, lines)), delimiter=delimiter, strict=True)
         try:
-            columns, by_name = self._places(_cells(first))
-            if by_name:
-                next(rows)
-            for row in filter(None, rows):  # an empty line is none
-                if max(columns) >= len(row):
-                    raise ValueError(f"it has {len(row)} columns, and number {max(columns) + 1} is wanted")
-                source, target = (row[column].replace("\n", " ") for column in columns)
-                yield Pair(source, target, rows.line_num)
+            filled = filter(any, rows)
+            head = next(filled, [])
+            columns, by_name = self._places(head)
+            for number, row in enumerate(filled if by_name or not head else chain([head], filled), 1):
+                _check(row, len(head), max(columns))
+                source, target = (" ".join(row[column].splitlines()) for column in columns)
+                yield Pair(source, target, number)
         except (csv.Error, ValueError) as error:
-            raise DataError(f"{self.path}, line {rows.line_num or 1}: {error}") from error
+            told = next((words for begin, words in COMPLAINTS.items() if str(error).startswith(begin)), str(error))
+            raise DataError(f"{self.path}, line {max(1, rows.line_num)}: {told}") from error
 
-    def _places(self, there: list[str]) -> tuple[list[int], bool]:
-        """Where source and target stand, from 0; and whether the first line names them."""
-        chosen = self.columns or (NAMES if set(NAMES) <= set(there) else FIRST_TWO)
-        if all(column.isdecimal() and int(column) > 0 for column in chosen):
+    def _places(self, head: list[str]) -> tuple[list[int], bool]:
+        """Where source and target stand, from 0; and whether the first row names them."""
+        chosen = self.columns or (NAMES if set(NAMES) <= set(head) else FIRST_TWO)
+        if not set(chosen) <= set(head) and all(column.isdecimal() and int(column) > 0 for column in chosen):
             return [int(column) - 1 for column in chosen], False
-        if missing := [column for column in chosen if column not in there]:
-            raise ValueError(f"no column is called {' or '.join(missing)}; there are: {', '.join(there)}")
-        return [there.index(column) for column in chosen], True
+        if missing := [column for column in chosen if column not in head]:
+            raise ValueError(f"no column is called {' or '.join(missing)}; there are: {', '.join(head)[:200]}")
+        return [head.index(column) for column in chosen], True
 
     def remark(self) -> str | None:
         """What nobody chose, and may not be meant so."""
-        there = _cells(next(read_lines(self.path), ""))
-        if self.columns is not None or set(NAMES) <= set(there) or len(there) < 2:
+        if self.columns is not None:
             return None
-        names = " ".join(map(shlex.quote, there[:2]))
-        return f"{self.path}: its first two columns, and its first line is a pair; if it has names: --columns {names}"
+        lines = read_lines(self.path)
+        first, delimiter = _begin(lines)
+        head = next(filter(any, _rows(first, delimiter)), [])
+        if len(head) < 2 or set(NAMES) <= set(head):
+            return None
+        more = "" if len(head) == 2 else f" of {len(head)}"
+        names = " ".join(shlex.quote(name[:40]) for name in head[:2])
+        return (
+            f"{self.path}: the first two columns{more}, and the first row is a pair; if it has names: --columns {names}"
+        )
 
 
-def _delimiter(first: str) -> str:
-    """What stands between columns: what the first line has most of."""
-    return max(",;\t", key=first.count)
+def _begin(lines: Iterator[str]) -> tuple[list[str], str]:
+    """The first lines, and what stands between columns: what makes as many of them in every row."""
+    first = list(islice(lines, LOOKED_AT))
+    if first and first[0].lower().startswith(SAYS) and len(first[0]) == len(SAYS) + 1:
+        return first[1:], first[0][-1]
+    for delimiter in DELIMITERS:
+        rows = _rows(first, delimiter)
+        counts = {len(row) for row in rows[:-1] or rows if any(row)}  # the last may go on
+        if len(counts) == 1 and max(counts) > 1:
+            return first, delimiter
+    return first, max(reversed(DELIMITERS), key=(first or [""])[0].count)
 
 
-def _cells(first: str) -> list[str]:
-    return next(csv.reader([first], delimiter=_delimiter(first)), [])
+def _rows(lines: Iterable[str], delimiter: str) -> list[list[str]]:
+    """Of some lines; none where they cannot be read so."""
+    try:
+        return list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
+    except csv.Error:
+        return []
+
+
+def _check(row: list[Any], usual: int, last: int) -> None:
+    if len(row) > usual:
+        raise ValueError(
+            f"it has {len(row)} columns, and the first row {usual}; a text with a separator in it needs quotes"
+        )
+    if last >= len(row):
+        raise ValueError(f"it has {len(row)} columns, and number {last + 1} is wanted")

@@ -16,6 +16,7 @@ from transduce.decoding.rules import at_least, within_vocabulary
 from transduce.decoding.search import Roles, search
 from transduce.models.seq2seq import Seq2Seq
 
+FEW = 20  # lines: whoever asks for fewer at a time may do so again and again
 MOST_WORKERS = 4  # threads; Python runs one at a time, and more would wait for one another
 CORES = threading.Lock()
 Item = TypeVar("Item")
@@ -28,6 +29,7 @@ class Engine(Protocol):
     chunk: int  # lines that are worth having at once
     takes_rules: bool  # of ours, whatever they forbid
     name: str  # with where it computes and how, for a report
+    alone: int  # lines that came a few at a time, as in a service, and may come so again
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """The hypotheses of each, best first. `found` is told how many more are done."""
@@ -46,6 +48,7 @@ class PlainEngine:
 
     chunk = 4096
     takes_rules = True
+    alone = 0
 
     def __init__(self, model: Seq2Seq, device: str, name: str = "plain", larger: int = 1) -> None:
         """`larger`: times as large batches as are asked for."""

@@ -22,6 +22,15 @@ MARK = re.compile(r">>[^\s<>]+<<")
 PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that are longer
 
 
+class Part(NamedTuple):
+    """Of a line: where it stands, the white space before it, and what is read before it."""
+
+    line: int
+    gap: str
+    text: str
+    mark: str = ""
+
+
 class Sentence(NamedTuple):
     """What is translated by itself: a line, a sentence of it, or a piece of one that is too long."""
 
@@ -35,6 +44,9 @@ class Sentence(NamedTuple):
     whole: bool = True  # nothing of it was left out
     long: bool = False  # it is a piece
     shouted: bool = False  # it is all capitals, and its tokens are those of the same in small letters
+    mark: str = (
+        ""  # such as >>fra<<, of OPUS-MT's models with many target languages: typed before the line, and read here
+    )
 
 
 def sentences_of(
@@ -48,7 +60,7 @@ def sentences_of(
     """Of all lines, in order. `split`: lines into their sentences, and these into pieces where they have more than
     `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out. `usual`: what
     the text that was learned is like."""
-    parts = [(i, *part) for i, line in enumerate(lines) for part in _marked_parts(line, split, tokenizer, protection)]
+    parts = [Part(i, *part) for i, line in enumerate(lines) for part in _parts(line, split, tokenizer, protection)]
     found: list[Sentence] = []
     for sentence in _read(parts, tokenizer, protection, usual):
         if len(sentence.source) <= longest:
@@ -60,14 +72,13 @@ def sentences_of(
     return found
 
 
-def _read(
-    parts: Sequence[tuple[int, str, str]], tokenizer: Tokenizer, protection: Protection, usual: Usual | None
-) -> list[Sentence]:
-    """Texts, with their lines and gaps, in tokens."""
-    hidden = [protection.hide(normalise(text)) for _, _, text in parts]
+def _read(parts: Sequence[Part], tokenizer: Tokenizer, protection: Protection, usual: Usual | None) -> list[Sentence]:
+    """Parts of lines in tokens."""
+    hidden = [protection.hide(normalise(f"{part.mark} {part.text}" if part.mark else part.text)) for part in parts]
     encoded = tokenizer.encode([each.text for each in hidden])
     read = [
-        Sentence(*part, each, ids, each.text, each.text) for part, each, ids in zip(parts, hidden, encoded, strict=True)
+        Sentence(part.line, part.gap, part.text, each, ids, each.text, each.text, mark=part.mark)
+        for part, each, ids in zip(parts, hidden, encoded, strict=True)
     ]
     has_capitals = UNKNOWN not in tokenizer.encode([CAPITALS])[0]
     for number, sentence in enumerate(read):
@@ -168,14 +179,6 @@ def _forms(word: str) -> list[str]:
     return [form for one in small for form in (one, one.capitalize())]
 
 
-def _marked_parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection) -> Iterator[tuple[str, str]]:
-    """The sentences of a line. A mark that the line begins with, such as >>fra<< of OPUS-MT's models with many target
-    languages, is before each of them, if the model knows it."""
-    mark = _mark_of(line, tokenizer)
-    for number, (gap, text) in enumerate(_parts(line, split, protection)):
-        yield gap, f"{mark} {text}" if mark and number and text else text
-
-
 def _mark_of(text: str, tokenizer: Tokenizer) -> str:
     match = MARK.match(text) if text.startswith(">>") else None
     if match is None:
@@ -184,17 +187,18 @@ def _mark_of(text: str, tokenizer: Tokenizer) -> str:
     return match[0] if len(ids) == 1 and UNKNOWN not in ids else ""
 
 
-def _parts(line: str, split: bool, protection: Protection) -> Iterator[tuple[str, str]]:
-    """The sentences of a line, each with the white space before it."""
+def _parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection) -> Iterator[tuple[str, str, str]]:
+    """The sentences of a line, each with the white space before it, and with the mark that the line begins with."""
     sentences = split_sentences(line, protection.within(line)) if split else [line]
     if len(sentences) <= 1:
-        yield "", line
+        yield "", line, ""
         return
-    gap = ""
+    gap, mark = "", ""
     for sentence in sentences:
         text = sentence.strip()
         before = sentence[: len(sentence) - len(sentence.lstrip())]
-        yield gap + before, text
+        yield gap + before, text, mark if text else ""
+        mark = mark or _mark_of(line, tokenizer)
         gap = sentence[len(sentence.rstrip()) :] if text else gap + sentence
 
 
@@ -208,12 +212,17 @@ def _pieces(
     sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection, usual: Usual | None
 ) -> list[Sentence]:
     """A sentence that is too long, halved until every piece is one that a model can be good at."""
-    line, gap, text, _, ids, *_ = sentence
-    if len(ids) <= min(longest, PIECE) or len(text) < 2:
+    text, ids, typed = sentence.text, sentence.source, _mark_of(sentence.text, tokenizer)
+    rest = text[len(typed) :].lstrip()
+    if len(ids) <= min(longest, PIECE) or len(rest) < 2:
         return [sentence._replace(source=_cut(ids, longest), whole=len(ids) <= longest, long=True)]
-    left, right = halve(text, protection.within(text))
-    between, mark = left[len(left.rstrip()) :], _mark_of(text, tokenizer)
-    parts = [(line, gap, left.strip()), (line, between, f"{mark} {right.strip()}" if mark else right.strip())]
+    left, right = halve(rest, protection.within(rest))
+    between = left[len(left.rstrip()) :]
+    first = f"{typed} {left.strip()}" if typed else left.strip()
+    parts = [
+        Part(sentence.line, sentence.gap, first, sentence.mark),
+        Part(sentence.line, between, right.strip(), sentence.mark or typed),
+    ]
     return [
         piece
         for part in _read(parts, tokenizer, protection, usual)

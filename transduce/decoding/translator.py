@@ -10,7 +10,7 @@ from typing import Self, overload
 import numpy as np
 
 from transduce.decoding.alignment import align, aligner_of
-from transduce.decoding.batches import Engine, PlainEngine
+from transduce.decoding.batches import FEW, Engine, PlainEngine
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
@@ -151,6 +151,7 @@ class Translator:
     def _translate_chunk(
         self, lines: Sequence[str], prefixes: Sequence[str], wording: Wording, progress: Progress, done: int
     ) -> list[Translation]:
+        self.engine.alone += len(lines) if len(lines) < FEW else 0
         split = self.search.split and not task_of(self.settings).labels
         read, usual = self.tokenizers.source, usual_of(self.trust, self.tokenizers.settings)
         sentences = sentences_of(lines, read, self.lengths.longest, split, wording.protection, usual)
@@ -239,6 +240,7 @@ class Translator:
         for sentence, t, tokens, looked in zip(sentences, found, written, places, strict=True):
             read = [*unread, *self.tokenizers.source.cut(sentence.hidden.text)]  # a mark of a language is no word
             read += [""] * (len(sentence.source) - len(read))  # nor is one behind the text
+            read[len(unread)] = "" if sentence.mark else read[len(unread)]
             restore = sentence.hidden.restore_pieces
             yield t._replace(alignment=word_links(restore(read), restore(tokens), looked[len(begin) :]))
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import torch
 
-from transduce.decoding.batches import Engine, PlainEngine
+from transduce.decoding.batches import FEW, Engine, PlainEngine
 from transduce.decoding.choose import Best
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.search import Roles
@@ -27,7 +27,7 @@ FEWER_LINES = 1024  # that it has at once
 MOST_BEAMS = 16  # that the recorded search follows
 LARGER = 8  # batches that a GPU steps through in the time of one
 FEW_TOKENS = 65536  # a vocabulary whose log-probabilities do not fill its memory then
-WORTH_LOADING = 20  # sentences from which on it pays to load compiled loops, which takes half a second
+WORTH_LOADING = FEW  # sentences from which on it pays to load compiled loops, which takes half a second
 WORTH_COMPILING = 2000  # and to wait for their compilation, ten or twenty, once on a machine
 MANY = 200  # of one search: who asks for fewer does not wait for a compiler
 
@@ -104,36 +104,32 @@ class CpuEngine(PlainEngine):
     """Greedy and beam search by compiled loops, once they pay; any other search by PyTorch alone."""
 
     model: Incremental
-    _few = _many = 0  # sentences of searches with few, and of those with many, that loops could have searched
+    _many = 0  # sentences of searches with many
+    _look_again = WORTH_LOADING  # with so many alone, whether loops are compiled by now
     _loops: PlainEngine | None = None
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        pays = is_simple(roles) and self._can_loop and self._pays(len(requests))
-        if self._loops is not None and pays:
-            return self._loops.find(requests, roles, found)
-        return super().find(requests, roles, found)
-
-    def _pays(self, asked: int) -> bool:
-        """Few sentences are counted apart: the last of a long file, which a resumed command may begin with, go the
-        same way as without a stop, and so to the same digits."""
-        if asked < WORTH_LOADING:
-            self._few += asked
-        elif asked >= MANY:
-            self._many += asked
-        pays = asked >= WORTH_LOADING or self._few >= WORTH_LOADING
-        if pays and self._loops is None:
-            self._loops = self._loaded(asked)
-        return pays
+        if not is_simple(roles) or not self._can_loop or not self._pays(len(requests)):
+            return super().find(requests, roles, found)
+        self._loops = self._loops or self._loaded(len(requests))
+        return super().find(requests, roles, found) if self._loops is None else self._loops.find(requests, roles, found)
 
     @cached_property
     def _can_loop(self) -> bool:
         return can_loop(self.model)
+
+    def _pays(self, asked: int) -> bool:
+        """Whether to load them. A few sentences in a chunk of a file never do, whatever was before: a command that is
+        resumed there goes the same way as one that was never stopped, and so to the same digits."""
+        self._many += asked if asked >= MANY else 0
+        return asked >= WORTH_LOADING or self.alone >= (WORTH_LOADING if self._loops else self._look_again)
 
     def _loaded(self, asked: int) -> PlainEngine | None:
         """The loops, unless they would have to be compiled first and that does not pay."""
         from transduce.engine.loop_search import LoopEngine, is_compiled  # noqa: PLC0415  (numba takes time to load)
 
         if not is_compiled() and (asked < MANY or self._many < WORTH_COMPILING):
+            self._look_again = self.alone + WORTH_COMPILING
             return None
         self.model.eval()
         return LoopEngine(self.model, self.device)
@@ -155,6 +151,7 @@ class GpuEngine:
 
     chunk = 65536
     takes_rules = True
+    alone = 0
 
     def __init__(self, model: Incremental, device: str, name: str) -> None:
         from transduce.engine.refill import RefillEngine  # noqa: PLC0415  (needs Triton)

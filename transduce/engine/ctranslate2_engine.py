@@ -47,6 +47,7 @@ class CTranslate2Engine:
 
     chunk = 4096
     takes_rules = False
+    alone = 0
 
     def __init__(self, model: Seq2Seq, precision: str, device: str) -> None:
         if device != "cpu":

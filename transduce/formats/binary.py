@@ -38,7 +38,7 @@ def read_binary(path: Path) -> Binary:
         try:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 return _read(_Reader(content))
-        except (ValueError, struct.error, UnicodeDecodeError, IndexError) as error:
+        except (ValueError, struct.error, UnicodeDecodeError, IndexError, RuntimeError) as error:
             raise ModelError(f"{path} is no model of CTranslate2, or damaged: {str(error)[:100]}") from error
 
 

@@ -38,6 +38,7 @@ OLD = r"with_\w+|user_decoder_start_tokens|(unk|bos|eos)_token|layernorm_embeddi
 KNOWN = rf"(encoder|decoder)/({'|'.join(SAID)})|{OLD}"  # what a stack says of itself, beside its weights
 ONCE_SHARED = {"num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads"}
 ONCE_SCALE = "multiply_by_sqrt_depth"  # what scale_embeddings was called
+WIDEST = 65536  # numbers of an embedding
 SAYS_HEADS = 3  # the first revision that does
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
 SAME = 2e-3  # how far a table of positions may be from the formula: the last bits of float16
@@ -97,20 +98,28 @@ def _as_now(found: Binary) -> dict[str, Tensor]:
 
 
 def _dequantised(variables: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """Every variable in float32: whole numbers are divided by the scale beside them, one a row or one for all."""
-    found = {}
+    """Every variable in float32: whole numbers are divided by the scale beside them, one a row or one for all. A
+    variable with many names is made once."""
+    found, made = {}, dict[tuple[int, ...], Tensor]()
     for name, value in variables.items():
         if name.endswith("_scale"):
             continue
-        if value.dtype in (torch.int8, torch.int16) and value.dim() > 1:
-            scale = variables.get(f"{name}_scale")
-            if scale is None or scale.numel() not in (1, len(value)):
-                raise ModelError(f"{folder / MODEL}: {name[:80]} is in whole numbers, and their scale is not there")
-            value = value.float() / scale.float().view(-1, *[1] * (value.dim() - 1))
-        if not value.float().isfinite().all():
-            raise ModelError(f"{folder / MODEL} holds numbers that are infinite or none (NaN), in {name[:80]}")
-        found[name] = value
+        scale = variables.get(f"{name}_scale")
+        key = (value.data_ptr(), 0 if scale is None else scale.data_ptr(), *value.shape)
+        if key not in made:
+            made[key] = _as_float(value, scale, folder / MODEL, name)
+        found[name] = made[key]
     return found
+
+
+def _as_float(value: Tensor, scale: Tensor | None, path: Path, name: str) -> Tensor:
+    if value.dtype in (torch.int8, torch.int16) and value.dim() > 1:
+        if scale is None or scale.numel() not in (1, len(value)):
+            raise ModelError(f"{path}: {name[:80]} is in whole numbers, and their scale is not there")
+        value = value.float() / scale.float().view(-1, *[1] * (value.dim() - 1))
+    if not value.float().isfinite().all():
+        raise ModelError(f"{path} holds numbers that are infinite or none (NaN), in {name[:80]}")
+    return value
 
 
 def _embeddings(held: Tensors) -> tuple[str, str]:
@@ -121,17 +130,19 @@ def _embeddings(held: Tensors) -> tuple[str, str]:
 def _model_settings(held: Tensors, folder: Path) -> dict[str, Any]:
     """What the file says of itself, in our words. What it does not say has been usual for CTranslate2 ever since."""
     width = held.columns("decoder/embeddings/weight")
-    layers, decoder_layers = (held.count(rf"{stack}/layer_(\d+)/") for stack in ("encoder", "decoder"))
-    for strange in ("alibi", "multi_query_attention"):
+    if width > WIDEST:
+        raise ModelError(f"{folder} has embeddings of {width:,} numbers, which no model has")
+    layers, decoder_layers = (held.count(rf"{stack}/layer_(\d{{1,6}})/") for stack in ("encoder", "decoder"))
+    for strange in ("alibi", "multi_query_attention", "sliding_window"):
         if any(held.scalar(f"{stack}/{strange}", 0) for stack in ("encoder", "decoder")):
             raise ModelError(f"{folder} has {strange}, which a model here has not")
     if any("/relative_" in name for name in held.names()):
         raise ModelError(f"{folder} has relative positions, which a model here has not")
-    activation = held.scalar("encoder/activation", 0)
+    activation, before, heads = (
+        _said(held, folder, *said) for said in (("activation", 0), ("pre_norm", 1), ("num_heads", 8))
+    )
     if activation not in ACTIVATIONS:
         raise ModelError(f"{folder}: its activation, number {activation}, is none of {', '.join(ACTIVATIONS.values())}")
-    before = bool(held.scalar("encoder/pre_norm", 1))
-    heads = int(held.scalar("encoder/num_heads", held.scalar("num_heads", 8)))
     tables = [_table(held, stack, width) for stack in STACKS]
     formulas = {_formula(table, width) for table in tables}
     return {
@@ -146,9 +157,19 @@ def _model_settings(held: Tensors, folder: Path) -> dict[str, Any]:
         "positions": formulas.pop() if len(formulas) == 1 else "learned",
         "max_positions": min(map(len, tables)),
         "scale": _scale(held, folder, width),
-        "activation": ACTIVATIONS[int(activation)],
+        "activation": ACTIVATIONS[activation],
         "output_bias": True,
     }
+
+
+def _said(held: Tensors, folder: Path, name: str, usual: int) -> int:
+    """A whole number that both stacks say of themselves."""
+    said = [held.scalar(f"{stack}/{name}", usual) for stack in STACKS]
+    if said[0] != said[1] or said[0] != int(said[0]):
+        raise ModelError(
+            f"{folder} has {name} {said[0]:g} and {said[1]:g} in encoder and decoder; a model here has one"
+        )
+    return int(said[0])
 
 
 def _scale(held: Tensors, folder: Path, width: int) -> str:
@@ -169,6 +190,8 @@ def _scale(held: Tensors, folder: Path, width: int) -> str:
 def _table(held: Tensors, stack: str, width: int) -> Tensor:
     """Of positions; where the file has none, CTranslate2 computes fairseq's, counted from 1."""
     table = held.peek(f"{stack}/position_encodings/encodings")
+    if table is not None and (table.dim() != 2 or not table.numel()):
+        raise ModelError(f"{held.origin}: its table of positions is of the shape {tuple(table.shape)}")
     return fairseq_table(UNSAID_POSITIONS, width, first=1) if table is None else table.float()
 
 

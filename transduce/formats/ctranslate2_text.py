@@ -20,7 +20,7 @@ from transduce.files.reading import SMALL, VOCABULARY
 from transduce.formats.binary import Binary
 from transduce.formats.json_files import number, read_file, read_json
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
-from transduce.formats.vocabulary import Special, Vocabulary, by_id, mark_in_text, marks_in_text
+from transduce.formats.vocabulary import Special, Vocabulary, by_id, mark_in_text, marks_in_text, token_lines
 from transduce.text.languages import mark_of
 from transduce.text.moses import MosesTokenizer
 
@@ -90,18 +90,12 @@ def names_of(folder: Path) -> list[dict[int, str]]:
 def _listed(path: Path) -> dict[int, str]:
     try:
         text = read_file(path, VOCABULARY).decode("utf-8")
-        tokens = strict_json.loads(text) if path.suffix == ".json" else _lines(text)
+        tokens = strict_json.loads(text) if path.suffix == ".json" else token_lines(text)
     except ValueError as error:
         raise ModelError(f"{path} is no list of tokens: {str(error)[:100]}") from error
     if not isinstance(tokens, list):
         raise ModelError(f"{path} must be a list of tokens")
     return {i: _our_name(name) for i, name in by_id(tokens).items()}
-
-
-def _lines(text: str) -> list[str]:
-    """A carriage return may be the end of a token; if all have one, it is the end of lines."""
-    lines = text.removesuffix("\n").split("\n")
-    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
 
 def _our_name(token: str) -> str:
@@ -115,7 +109,9 @@ def special_of(names: Mapping[int, str], facts: Facts, zero_begin: bool) -> Spec
     ids = {name: i for i, name in names.items()}
     begin = facts.end if zero_begin and facts.begin not in ids else facts.begin
     if facts.end not in ids or begin not in ids:
-        raise ModelError(f"its vocabulary lacks {facts.end} or {begin}, which its translations end or begin with")
+        raise ModelError(
+            f"its vocabulary lacks {facts.end[:40]} or {begin[:40]}, which its translations end or begin with"
+        )
     pad = next((ids[name] for name in PADS if name in ids), None)
     return Special(pad, ids.get(facts.unknown), ids[begin], ids[facts.end])
 

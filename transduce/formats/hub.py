@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 from transduce.errors import ModelError, SettingsError
+from transduce.formats.ctranslate2_text import ONE_MODEL
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 FILES = ["config.json", "generation_config.json", "model.safetensors", "*.spm", "vocab.json", "target_vocab.json"]
-FILES += ["sentencepiece.bpe.model", "special_tokens_map.json", "tokenizer_config.json"]  # of many languages
+FILES += ["special_tokens_map.json", "tokenizer_config.json"]  # of many languages
 FILES += ["merges.txt", "model.safetensors.index.json", "model-*-of-*.safetensors"]  # of BART; of large models
-FILES += ["model.bin", "*_vocabulary.json", "*_vocabulary.txt", "sentencepiece.model"]  # of CTranslate2
+FILES += ["model.bin", "*_vocabulary.json", "*_vocabulary.txt", *ONE_MODEL]  # of CTranslate2
+FILES += ["tokenizer.json"]  # of which only its being there is seen
 PICKLES = ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"]  # of which nothing is run
 
 

@@ -19,7 +19,7 @@ from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_file
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Special, Vocabulary, mark_in_text, marks_in_text
+from transduce.formats.vocabulary import Special, Vocabulary, mark_in_text, marks_in_text, token_lines
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
@@ -143,8 +143,8 @@ def _model_settings(config: Mapping[str, Any], held: Tensors, path: Path) -> dic
         raise ModelError(f"{path}: transformer-heads={heads[:40]} is no number of heads")
     width = held.columns("Wemb" if "Wemb" in held else "decoder_Wemb")
     return {
-        "layers": held.count(r"encoder_l(\d+)_", first=1),
-        "decoder_layers": held.count(r"decoder_l(\d+)_", first=1),
+        "layers": held.count(r"encoder_l(\d{1,6})_", first=1),
+        "decoder_layers": held.count(r"decoder_l(\d{1,6})_", first=1),
         "d_model": width,
         "d_ff": held.columns("encoder_l1_ffn_W1"),
         "heads": int(heads),
@@ -220,7 +220,7 @@ def _vocabulary(folder: Path) -> tuple[list[dict[int, str]], list[bytes]]:
 
 
 def _said(folder: Path) -> list[Path]:
-    """The vocabularies of source and target that a *decoder.yml names, as far as they are in the folder."""
+    """The vocabularies of source and target that a *decoder.yml names, if both are in the folder."""
     for path in sorted(folder.glob("*decoder.yml")):
         try:
             content = config_file.plain_yaml(read_file(path, SMALL).decode("utf-8"))
@@ -228,8 +228,9 @@ def _said(folder: Path) -> list[Path]:
             raise ModelError(f"{path} cannot be read: {error}") from error
         listed = content.get("vocabs") if isinstance(content, dict) else None
         if isinstance(listed, list):
-            paths = [folder / Path(str(name)).name for name in listed]
-            return paths if len(paths) == 2 and all(place.is_file() for place in paths) else []
+            there = {path.name: path for path in folder.iterdir()}
+            found = [there.get(Path(str(name)).name) for name in listed]
+            return [place for place in found if place is not None] if len(found) == 2 and None not in found else []
     return []
 
 
@@ -250,8 +251,8 @@ def _listed(path: Path) -> dict[int, str]:
     """Tokens with their numbers, as YAML; or one a line."""
     try:
         text = read_file(path, VOCABULARY).decode("utf-8")
-        if path.suffix == ".vocab":
-            return dict(enumerate(line.partition("\t")[0] for line in text.removesuffix("\n").split("\n")))
+        if path.suffix not in (".yml", ".yaml"):
+            return dict(enumerate(line.partition("\t")[0] for line in token_lines(text)))
         content = config_file.plain_yaml(text)
         found = {int(number): str(token) for token, number in content.items()}
     except (ValueError, AttributeError, TypeError) as error:

@@ -81,6 +81,12 @@ def marks_in_text(tokens: Sequence[str]) -> list[str]:
     return [token for token in tokens if token.startswith("▁>>") and token.endswith("<<")]
 
 
+def token_lines(text: str) -> list[str]:
+    """Tokens, one a line. A carriage return may be the end of a token; if all have one, it is that of the lines."""
+    lines = text.removesuffix("\n").split("\n")
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
 def by_id(names: Mapping[str, int] | Sequence[str]) -> dict[int, str]:
     """A vocabulary as it lies in files: names with ids, or a list."""
     if isinstance(names, Mapping):

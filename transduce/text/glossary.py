@@ -35,7 +35,7 @@ class Glossary:
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Glossary:
         """From words with their translations, written as in a file."""
-        return cls.from_lines((f"{source}\t{forms}" for source, forms in words.items()), "glossary")
+        return cls(_entry_of(source, forms, f"glossary[{source!r}]") for source, forms in words.items())
 
     def find(self, text: str) -> list[GlossaryEntry]:
         """The entries for what occurs in a normalised text, in its order, once for each time."""
@@ -53,11 +53,15 @@ def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
-        source, tab, target = line.partition("\t")
-        forms = tuple(form for form in map(normalise, target.split("|")) if form)
-        if not tab or not normalise(source) or not forms:
-            raise DataError(f"{name}, line {number}: a glossary entry is a word, a tab and its translation (a|b|c)")
-        yield GlossaryEntry(normalise(source), forms)
+        source, tab, forms = line.partition("\t")
+        yield _entry_of(source if tab else "", forms, f"{name}, line {number}")
+
+
+def _entry_of(source: str, forms: str, place: str) -> GlossaryEntry:
+    entry = GlossaryEntry(normalise(source), tuple(form for form in map(normalise, forms.split("|")) if form))
+    if not entry.source or not entry.translations:
+        raise DataError(f"{place}: a glossary entry is a word, a tab and its translation (a|b|c)")
+    return entry
 
 
 def _as_words(phrase: str) -> str:
