@@ -82,8 +82,8 @@ def as_old(folder: Path, **said: object) -> Path:
         "num_heads", "pre_norm", "activation", "embeddings_merge", "num_heads_kv", "alignment_layer", "alignment_heads",
         "multi_query_attention", "sliding_window", "alibi", "alibi_use_positive_positions", "scale_alibi")]  # fmt: skip
     variables = {name: value for name, value in variables.items() if name not in dropped}
-    for stack, part in (("encoder", "embeddings_0"), ("decoder", "embeddings")):
-        variables[f"{stack}/{part}/multiply_by_sqrt_depth"] = variables.pop(f"{stack}/scale_embeddings")
+    for stack in ("encoder", "decoder"):
+        variables[f"{stack}/embeddings/multiply_by_sqrt_depth"] = variables.pop(f"{stack}/scale_embeddings")
     flags = {
         "with_source_bos": False,
         "with_source_eos": False,

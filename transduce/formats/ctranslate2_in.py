@@ -37,7 +37,6 @@ SAID += ("pre_norm", r"scale_\w+", "start_from_zero_embedding", "position_encodi
 OLD = r"with_\w+|user_decoder_start_tokens|(unk|bos|eos)_token|layernorm_embedding"  # said at the top, once
 KNOWN = rf"(encoder|decoder)/({'|'.join(SAID)})|{OLD}"  # what a stack says of itself, beside its weights
 ONCE_SHARED = {"num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer", "alignment_heads"}
-ONCE_SCALE = "multiply_by_sqrt_depth"  # what scale_embeddings was called
 WIDEST = 65536  # numbers of an embedding
 SAYS_HEADS = 3  # the first revision that does
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
@@ -91,9 +90,8 @@ def _as_now(found: Binary) -> dict[str, Tensor]:
         for stack in STACKS:
             variables.setdefault(f"{stack}/{name}", value)
     for stack in STACKS:
-        for name in (f"{stack}/embeddings/{ONCE_SCALE}", f"{stack}/embeddings_0/{ONCE_SCALE}"):
-            if name in variables:
-                variables.setdefault(f"{stack}/scale_embeddings", variables.pop(name))
+        if (name := f"{stack}/embeddings/multiply_by_sqrt_depth") in variables:
+            variables.setdefault(f"{stack}/scale_embeddings", variables.pop(name))
     return variables
 
 
