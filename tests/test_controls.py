@@ -82,8 +82,9 @@ def test_terms_are_in_every_translation(model: Model) -> None:
     sources = [source for source, _ in bundled_pairs(40, seed=8)]
     first = sorted({word for source in sources for word in words(source) if len(word) > 4})
     glossary = Glossary.from_lines([f"{word}\tgarden|water" for word in first], "all")
-    as_dict = dict.fromkeys(first, "garden|water")
-    assert model.translate(sources[:3], glossary=as_dict) == model.translate(sources[:3], glossary=glossary)
+    expected = model.translate(sources[:3], glossary=glossary)
+    for forms in ("garden|water", ["garden", "water"]):
+        assert model.translate(sources[:3], glossary=dict.fromkeys(first, forms)) == expected
     for translation in model.translate(sources, glossary=glossary):
         wanted = len(glossary.find(translation.source))
         said = words(translation.text)

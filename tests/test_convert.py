@@ -21,6 +21,7 @@ from transduce.commands.convert import convert
 from transduce.commands.send import sentences_for, sentences_of_run
 from transduce.data.corpus import ListCorpus
 from transduce.data.layout import lay_out
+from transduce.decoding.marks import marks_of
 from transduce.decoding.sentences import sentences_of
 from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.formats.pickled import read_pickled
@@ -500,6 +501,21 @@ def test_a_mark_of_a_language_is_before_each_sentence_of_a_line(tmp_path: Path) 
     assert [s.source for s in sentences_of([">>eng<<  "], read, 100, split=True)] == [marks[:1]]
     links = model.translate(line, alignment=True).alignment
     assert max(source for source, _ in links) < len(line.split())
+
+
+def test_a_mark_never_stands_in_a_text_of_others(tmp_path: Path) -> None:
+    """What protection hides here is ordinary text there, and a mark would be written with nothing behind it."""
+    pairs = [(f"{source} {n}", f"{target} {n}") for n, (source, target) in enumerate(bundled_pairs(60))]
+    fit(tmp_path / "run", ListCorpus(pairs), None, quick_settings(text={"protect": "numbers"}), SILENT)
+    report = Notes()
+    convert(tmp_path / "run", tmp_path / "out", to="ctranslate2", report=report)
+    assert "numbers, URLs and tags may come out changed" in " ".join(report.said)
+    convert(tmp_path / "out", tmp_path / "again")
+    model, tokenizers, _ = load(tmp_path / "again")
+    marks = list(marks_of(tokenizers.target))
+    assert len(marks) > 1
+    assert (model.projection.bias[marks] < -20).all()
+    assert (model.projection.bias[marks[-1] + 1 :] == 0).all()
 
 
 def test_a_run_is_compared_on_its_own_text(tmp_path: Path) -> None:

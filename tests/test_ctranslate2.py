@@ -81,7 +81,7 @@ def as_old(folder: Path, **said: object) -> Path:
     dropped = [f"{stack}/{name}" for stack in ("encoder", "decoder") for name in (
         "num_heads", "pre_norm", "activation", "embeddings_merge", "num_heads_kv", "alignment_layer", "alignment_heads",
         "multi_query_attention", "sliding_window", "alibi", "alibi_use_positive_positions", "scale_alibi")]  # fmt: skip
-    variables = {name: value for name, value in variables.items() if name not in dropped}
+    variables = {n.replace("/embeddings_0/", "/embeddings/"): v for n, v in variables.items() if n not in dropped}
     for stack in ("encoder", "decoder"):
         variables[f"{stack}/embeddings/multiply_by_sqrt_depth"] = variables.pop(f"{stack}/scale_embeddings")
     flags = {

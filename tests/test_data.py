@@ -97,7 +97,7 @@ def test_a_spreadsheet_has_its_columns_by_number_or_by_name(tmp_path: Path) -> N
     assert not list(remarks(by_name))
     plain = open_corpus(write(tmp_path / "b.csv", ["Brot;bread", "zwei, drei;two, three"]), None)
     assert [(pair.source, pair.target) for pair in plain] == [("Brot", "bread"), ("zwei, drei", "two, three")]
-    assert "b.csv: the first two columns, and the first row is a pair; if it has names: --col" in next(remarks(plain))
+    assert "b.csv: its two columns, and the first row is a pair; if it has names: --columns" in next(remarks(plain))
     named = open_corpus(write(tmp_path / "c.csv", ["target,source", "bread,Brot"]), None)
     assert [(pair.source, pair.target) for pair in named] == [("Brot", "bread")]
     assert not list(open_corpus(write(tmp_path / "empty.csv", []), None))
@@ -146,6 +146,7 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         ),
         (lambda: list(read_lines(tmp_path / "none")), "there is no file .*none"),
         (lambda: list(read_lines(tmp_path)), "is a folder, not a text file"),
+        (lambda: list(read_lines(write(tmp_path / "a.XLSX", ["PK"]))), r"a.XLSX is a spreadsheet; save it as .csv"),
         (lambda: list(read_lines(tmp_path / "cut.gz")), "cut.gz is not a complete gzip file"),
         (lambda: list(read_lines(tmp_path / "not.gz")), "not.gz is not a complete gzip file"),
         (lambda: list(TabFile(str(tmp_path / "a.tsv"))), "a.tsv, line 2: no tab between source and target"),

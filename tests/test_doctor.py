@@ -76,6 +76,42 @@ def test_good_text_has_no_fault(clean_text: tuple[list[str], list[str]], tmp_pat
     assert found.scripts == ("Latin", "Latin")
 
 
+def test_a_missing_line_spoils_all_behind_it_and_empty_sides_spoil_nothing() -> None:
+    random = np.random.default_rng(4)
+    length = random.integers(10, 90, 800)
+    both = np.stack([length, length + random.integers(0, 5, 800)], 1)
+    some = both.copy()
+    some[random.choice(800, 40, replace=False), 1] = 0
+    assert not doctor._misaligned(some, [(800, 800)]).any()
+    shifted = np.stack([both[:799, 0], np.delete(both[:, 1], 400)], 1)
+    found = doctor._misaligned(shifted, [(800, 799)])
+    assert found[400:].all()
+    assert not found[:330].any()
+    again = doctor._misaligned(np.concatenate([shifted, both]), [(800, 799), (800, 800)])
+    assert again[400:799].all()
+    assert not again[860:].any()
+
+
+def test_a_copy_has_characters_for_entities_and_is_not_made_of_another_encoding(
+    clean_text: tuple[list[str], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = ([*side] for side in clean_text)
+    source[7] = "M&uuml;ller &amp; S&ouml;hne&#10;"
+    left, right = write(tmp_path, "train.de", source), write(tmp_path, "train.en", target)
+    words = ["doctor", "--source", left, "--target", right, "--preset", "tiny", "--clean"]
+    assert cli.main([*words, str(tmp_path / "clean")]) == 0
+    assert "entities such as &uuml; are characters there" in capsys.readouterr().out
+    assert (tmp_path / "clean" / "train.de").read_text().splitlines()[7] == "Müller & Söhne"
+    Path(left).write_bytes("\n".join(f"für {line}" for line in source).encode("cp1252") + b"\n")
+    assert cli.main([*words, str(tmp_path / "other")]) == 2
+    shown = capsys.readouterr()
+    assert "--clean would leave out 200 pairs that are not UTF-8; convert the text first" in shown.err.replace(
+        "\n", " "
+    )
+    assert "iconv -f CP1252" in shown.out
+    assert not (tmp_path / "other").exists()
+
+
 def test_sides_that_slipped_are_found(tmp_path: Path) -> None:
     """A line is lost on one side and made up for later: counts agree, but what is between does not."""
     pairs = bundled_pairs(600, seed=4)

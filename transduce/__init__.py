@@ -84,6 +84,7 @@ def train(
     from transduce.training.setup import fit
 
     _check_training(run, pairs, valid_pairs, source, target, task)
+    _check_sections(settings)
     run, report = Path(run), report or Terminal()
     files = {name: str(path) for name, path in (("source", source), ("target", target)) if path is not None}
     if files and isinstance(settings.get("data", {}), dict):  # what is none is refused with all other settings
@@ -157,6 +158,18 @@ def convert(
         Path(source), Path(destination), to=to, quantization=quantization, check=check, revision=revision,
         text=None if text is None else str(text), source_language=source_language, target_language=target_language,
     )  # fmt: skip
+
+
+def _check_sections(settings: dict[str, Any]) -> None:
+    """Refuse a setting without its section, in the way that Python writes it."""
+    from transduce.errors import SettingsError
+    from transduce.settings.entries import entries
+
+    for section, key in (entry.name.split(".") for entry in entries()):
+        if key in settings and not isinstance(settings[key], dict) and key != section:
+            raise SettingsError(
+                f"{key} is a setting of the section {section}: {section}={{{key!r}: {settings[key]!r}}}"
+            )
 
 
 def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target: Any, task: Any) -> None:

@@ -102,7 +102,11 @@ def main(arguments: list[str] | None = None) -> int:
         goes_on = words[:1] in (["translate"], ["backtranslate"]) and any(
             w.startswith(("-o", "--output")) for w in words
         )
-        more = "; the same command with --resume goes on where whole blocks of lines were written" if goes_on else ""
+        more = (
+            "; the same command with --resume goes on behind the last whole block of lines, if one was done"
+            if goes_on
+            else ""
+        )
         return _complain(terminal, f"interrupted{more}", 128 + signal.SIGINT)
     except Exception as error:
         if debug:

@@ -134,7 +134,11 @@ def _checked(wishes: Wishes | None) -> Wishes | None:
     if wishes is None:
         return None
     if isinstance(wishes.glossary, dict):
-        words = dict(check_pairs(wishes.glossary.items(), "glossary"))
+        written = {
+            s: "|".join(check_texts(f, "glossary")) if isinstance(f, list | tuple) else f
+            for s, f in wishes.glossary.items()
+        }
+        words = dict(check_pairs(written.items(), "glossary"))
         wishes = dataclasses.replace(wishes, glossary=Glossary.of(words))
     wanted = {"n_best": int, "glossary": Glossary, "keep": str, "alternatives": int, "shortlist": Shortlist}
     for name, kind in wanted.items():

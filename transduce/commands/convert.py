@@ -128,7 +128,9 @@ def _found(source: Path, revision: str | None) -> Path:
     """A folder, or what the hub has under that name."""
     from transduce.formats import hub
 
-    return source if source.exists() or not hub.is_name(source) else hub.fetch(str(source), revision)
+    if not source.exists() and not hub.is_name(source):
+        raise ModelError(f"there is no model {source}")
+    return source if source.exists() else hub.fetch(str(source), revision)
 
 
 @contextmanager

@@ -87,6 +87,10 @@ def distill(
         model = Model.load(teacher, device or "auto", beam=beam)
         write_translations(model, teacher, source, written, lambda t: t.text, report, resume=True)
     texts = ([source], [str(written)]) if target is None else ([source, source], [str(written), target])
+    if target is not None and valid_source is None and not RunFolder(run).has_started:
+        report.say(
+            "half of what validation compares with is the teacher's; --valid-source and --valid-target tell more"
+        )
     valid = [None if file is None else [file] for file in (valid_source, valid_target)]
     train(
         run,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.commands import Flags, Hidden
+from transduce.commands.clean import REMOVED, clean_files, write_clean
 from transduce.commands.lines import check_files
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
@@ -24,11 +23,6 @@ if TYPE_CHECKING:
     from transduce.training.recipe import Recipe
 
 LISTED = 1000  # line numbers of each fault in the JSON
-# Taken out of a cleaned copy. The others may be right: a tag can be text, 911 can be 112.
-REMOVED = (
-    *("empty", "identical", "not UTF-8", "encoding damage", "control characters", "too long"),
-    *("other script", "length ratio", "duplicate", "leak", "misaligned"),
-)
 REFUSED = (
     "training would refuse this text; look again when it {when}, or let --clean FOLDER write a copy of what can be used"
 )
@@ -100,7 +94,7 @@ def doctor(
     files = [*source, *(target or []), *(held_out or [])]
     check_files(files)
     corpus, others = text_of(chosen.data), _held_out(held_out or [], columns, languages)
-    copies = [] if clean is None else _clean_files(corpus, clean)
+    copies = [] if clean is None else clean_files(corpus, clean)
     _check_outputs(files, report_to, picture, copies, force)
     for remark in remarks(corpus):
         report.say(remark)
@@ -113,7 +107,7 @@ def doctor(
     yield from _faults(diagnosis, corpus)
     yield ""
     if clean is not None:
-        yield _write_clean(diagnosis, corpus, clean)
+        yield write_clean(diagnosis, corpus, clean)
     if report_to is not None:
         report.say(f"wrote {_write_json(diagnosis, report_to)}")
     if picture is not None:
@@ -257,62 +251,6 @@ def _sample(diagnosis: Diagnosis, line: int) -> str:
     """Short enough to read, with everything invisible made visible."""
     sides = (text if len(text) < 70 else text[:67] + "..." for text in diagnosis.samples[line])
     return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides)
-
-
-def _clean_files(corpus: Corpus, folder: Path) -> list[Path]:
-    """Files of the copy: source, target, and what was left out."""
-    from transduce.data.corpus import TwoFiles, parts_of
-    from transduce.data.packed import bare_name
-
-    part, *more = parts_of(corpus)
-    if more:
-        names = ["joined.source", "joined.target"]
-    elif isinstance(part, TwoFiles):
-        names = [Path(bare_name(path)).name for path in (part.source, part.target)]
-        if names[0] == names[1]:
-            names = [f"source.{names[0]}", f"target.{names[1]}"]
-    else:  # the copy is plain lines, whatever the file was
-        stem = Path(bare_name(part.name)).stem
-        names = [f"{stem}.source", f"{stem}.target"]
-    return [folder / name for name in (*names, "dropped.tsv")]
-
-
-def _write_clean(diagnosis: Diagnosis, corpus: Corpus, folder: Path) -> str:
-    """A copy of the pairs that stay, and a list of the others with the reasons."""
-    from transduce.data.corpus import line_name
-    from transduce.data.doctor import clean
-    from transduce.files.atomic import beside
-
-    stretches = diagnosis.stretches(corpus)
-    kept, total = 0, len(diagnosis.lengths)
-    places = _clean_files(corpus, folder)
-    parts = [beside(path) for path in places]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            left, right, dropped = (
-                stack.enter_context(part.open("x", encoding="utf-8", errors="surrogateescape", newline="\n"))
-                for part in parts
-            )
-            removed = {name: diagnosis.faults[name] for name in REMOVED}
-            for number, one, two, reasons in clean(corpus, total, removed):
-                if not reasons:
-                    left.write(f"{one}\n")
-                    right.write(f"{two}\n")
-                    kept += 1
-                else:
-                    place = line_name(stretches, number) if len(stretches) > 1 else number
-                    dropped.write(f"{place}\t{', '.join(reasons)}\t{one}\t{two}\n")
-        for part, path in zip(parts, places, strict=True):
-            os.replace(part, path)
-    except OSError as error:
-        for part in parts:
-            with contextlib.suppress(OSError):
-                part.unlink()
-        raise DataError(f"cannot write the cleaned copy to {folder}: {error.strerror}") from error
-    if not kept:
-        raise DataError(f"no pair of {corpus.name} is without a fault; {places[2]} has them all, with reasons")
-    return f"wrote {kept:,} of {total:,} pairs to {folder}; the {total - kept:,} others, with reasons, to dropped.tsv"
 
 
 def _write_json(diagnosis: Diagnosis, path: Path) -> Path:

@@ -16,6 +16,7 @@ from transduce.report import Report, Table
 
 if TYPE_CHECKING:
     from transduce.model import Model
+    from transduce.models.seq2seq import Seq2Seq
     from transduce.text.languages import Languages
 
 SENTENCES = 200  # that both sides translate, to be compared
@@ -114,6 +115,7 @@ def to_onnx(model: Model, destination: Path, quantization: str | None, lines: li
 
 def load_as(source: Path, to: str, report: Report) -> Model:
     """The model as the other system will have it: it does nothing to text before that is cut into tokens."""
+    from transduce.decoding.marks import marks_of
     from transduce.formats import ctranslate2_out, hugging_face_out, onnx_out
     from transduce.model import Model
     from transduce.models.load import load
@@ -135,13 +137,30 @@ def load_as(source: Path, to: str, report: Report) -> Model:
         raise ModelError(f"{source} reads everything in small letters (text.lowercase), which {to} cannot do by itself")
     if settings.text.case == "marks":
         raise ModelError(f"{source} marks case (text.case=marks), which {to} cannot do; train with --text.case typed")
-    if settings.text.protect is not None:
-        report.warn(f"what passes through here (text.protect={settings.text.protect}) is ordinary text for {to}")
+    if tokenizers.protection:
+        report.warn(
+            f"what passes through here (text.protect={settings.text.protect}) is ordinary text for {to}, of which this "
+            f"model has seen little: numbers, URLs and tags may come out changed; --text.protect none trains another"
+        )
+        _never_write(model, list(marks_of(tokenizers.target)))  # type: ignore[arg-type]
     plain = replace(settings.text, protect=None, protect_pattern=None)
     extra = settings.search.extra if to == "onnx" else settings.model.max_positions  # whose program has the same limit
     search = replace(settings.search, beam=1, split=False, extra=extra)
     settings = replace(settings, text=plain, search=search)
     return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
+
+
+def _never_write(model: Seq2Seq, tokens: list[int]) -> None:
+    """Of a model that goes out without protection: a mark would stand in its text, and nothing behind it."""
+    import torch
+
+    from transduce.formats.vocabulary import NEVER
+
+    projection = model.projection
+    if projection.bias is None:
+        projection.bias = torch.nn.Parameter(torch.zeros(len(projection.weight)))
+    with torch.no_grad():
+        projection.bias[tokens] += NEVER
 
 
 def sentences_for(model: Model, text: str | Iterable[str] | None) -> list[str]:

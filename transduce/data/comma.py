@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 from transduce.data.corpus import Pair
 from transduce.data.lines import read_lines
@@ -16,12 +15,14 @@ from transduce.errors import DataError
 
 FIRST_TWO: Two = ("1", "2")
 DELIMITERS = "\t;,"  # what text has least of comes first: where a file could be read in two ways, that one is meant
+SEVERAL = 3  # lines of a text that look like rows
 LOOKED_AT = 50  # lines by which they are told apart
 SAYS = "sep="  # how Excel begins a file to say so itself
 COMPLAINTS = {  # of Python's csv
     "new-line character": "it has line ends of old Macintoshes; save it as CSV UTF-8",
     "field larger": f"a text of more than {csv.field_size_limit():,} characters; is a quote never closed?",
     "unexpected end": "a quote is opened that is never closed",
+    "expected after": "text stands behind a quote that closes; a quote within a text is doubled",
 }
 
 
@@ -33,21 +34,30 @@ class CommaFile(OneFile):
     def pairs(self, lines: Iterator[str]) -> Iterator[Pair]:
         first, delimiter = _begin(lines)
         rows = csv.reader((f"{line}\n" for line in chain(first, lines)), delimiter=delimiter, strict=True)
+        number, began, usual = 0, 1, 0
+        columns: list[int] = []
         try:
-            filled = filter(any, rows)
-            head = next(filled, [])
-            columns, by_name = self._places(head)
-            for number, row in enumerate(filled if by_name or not head else chain([head], filled), 1):
-                _check(row, len(head), max(columns))
-                source, target = (" ".join(row[column].splitlines()) for column in columns)
-                yield Pair(source, target, number)
+            for row in rows:
+                if any(row) and not usual:
+                    usual, (columns, by_name) = len(row), self._places(row)
+                    if by_name:
+                        continue
+                if any(row):
+                    _check(row, usual, max(columns), delimiter)
+                    number += 1
+                    source, target = (" ".join(row[column].splitlines()) for column in columns)
+                    yield Pair(source, target, number)
+                began = rows.line_num + 1
         except (csv.Error, ValueError) as error:
-            told = next((words for begin, words in COMPLAINTS.items() if str(error).startswith(begin)), str(error))
-            raise DataError(f"{self.path}, line {max(1, rows.line_num)}: {told}") from error
+            told = next((words for begin, words in COMPLAINTS.items() if begin in str(error)), str(error))
+            raise DataError(f"{self.path}, line {began}: {told}") from error
 
     def _places(self, head: list[str]) -> tuple[list[int], bool]:
         """Where source and target stand, from 0; and whether the first row names them."""
         chosen = self.columns or (NAMES if set(NAMES) <= set(head) else FIRST_TWO)
+        if self.columns is None and chosen == FIRST_TWO and len(head) > len(FIRST_TWO):
+            there = ", ".join(f"{place} ({name[:20]})" for place, name in enumerate(head, 1))
+            raise ValueError(f"there are {len(head)} columns: choose two with --columns, such as 1 2, from {there}")
         if not set(chosen) <= set(head) and all(column.isdecimal() and int(column) > 0 for column in chosen):
             return [int(column) - 1 for column in chosen], False
         if missing := [column for column in chosen if column not in head]:
@@ -63,11 +73,8 @@ class CommaFile(OneFile):
         head = next(filter(any, _rows(first, delimiter)), [])
         if len(head) < 2 or set(NAMES) <= set(head):
             return None
-        more = "" if len(head) == 2 else f" of {len(head)}"
         names = " ".join(shlex.quote(name[:40]) for name in head[:2])
-        return (
-            f"{self.path}: the first two columns{more}, and the first row is a pair; if it has names: --columns {names}"
-        )
+        return f"{self.path}: its two columns, and the first row is a pair; if it has names: --columns {names}"
 
 
 def _begin(lines: Iterator[str]) -> tuple[list[str], str]:
@@ -91,10 +98,16 @@ def _rows(lines: Iterable[str], delimiter: str) -> list[list[str]]:
         return []
 
 
-def _check(row: list[Any], usual: int, last: int) -> None:
+def _check(row: list[str], usual: int, last: int, delimiter: str) -> None:
     if len(row) > usual:
         raise ValueError(
-            f"it has {len(row)} columns, and the first row {usual}; a text with a separator in it needs quotes"
+            f"it has {len(row)} columns, and the first row {usual}; a text with a {delimiter!r} needs quotes"
         )
     if last >= len(row):
         raise ValueError(f"it has {len(row)} columns, and number {last + 1} is wanted")
+    for cell in row:
+        lines = cell.splitlines()
+        if len(lines) > SEVERAL and sum(delimiter in line for line in lines) > SEVERAL:
+            raise ValueError(
+                f"a text of {len(lines)} lines with a {delimiter!r} in most: its quote is probably not closed"
+            )

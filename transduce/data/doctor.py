@@ -47,6 +47,7 @@ FAULTS = {
 }
 LONG = 1000  # characters
 SAMPLES = 3  # of each fault
+BLOCK = 48  # lines of which it can be told whether they match
 EAST = "Chinese or Japanese"  # which a single line does not always tell
 SCRIPTS = {name: letters for name, letters in ALPHABETS.items() if name not in ("Chinese", "Japanese")}
 SCRIPTS[EAST] = ALPHABETS["Japanese"] + ALPHABETS["Chinese"]
@@ -97,7 +98,7 @@ def examine(corpus: Corpus, held_out: Sequence[Corpus] = ()) -> Diagnosis:
     faults["length ratio"] = _unusual_ratio(noted.lengths)
     faults["duplicate"] = _seen_before(noted.pairs) & ~faults["empty"]
     faults["leak"] = np.zeros(len(noted.flags), bool)
-    faults["misaligned"] = _slipped(noted.lengths)
+    faults["misaligned"] = _misaligned(noted.lengths, sides)
     coverage, unspaced = {}, {}
     for text, words in zip(held_out, asked, strict=True):
         other, _, _ = _note(text)
@@ -235,7 +236,25 @@ def _seen_before(hashes: np.ndarray) -> np.ndarray:
     return again
 
 
-def _slipped(lengths: np.ndarray, block: int = 48, furthest: int = 3) -> np.ndarray:
+def _misaligned(lengths: np.ndarray, sides: list[tuple[int, int]]) -> np.ndarray:
+    """Lines that slipped against the other side, and a block of lines before and behind them, since only blocks can be
+    told apart. Where a side has fewer lines, nothing matches again behind the one that is missing."""
+    real = (lengths > 0).all(1)  # an empty side fits nowhere, and is a fault of its own
+    slipped = np.zeros(len(lengths), bool)
+    slipped[real] = _slipped(lengths[real])
+    begin = 0
+    for left, right in sides:
+        part = slipped[begin : begin + min(left, right)]  # a view
+        found = np.flatnonzero(part)
+        for line in found.tolist():
+            part[max(0, line - BLOCK // 2) : line + BLOCK // 2] = True
+        if len(found) and left != right:
+            part[found[0] :] = True
+        begin += len(part)
+    return slipped
+
+
+def _slipped(lengths: np.ndarray, block: int = BLOCK, furthest: int = 3) -> np.ndarray:
     """Blocks of lines where source and target lengths agree much better a few lines apart than side by side."""
     slipped = np.zeros(len(lengths), bool)
     logs = np.log(lengths + 1.0)
@@ -262,4 +281,11 @@ def clean(corpus: Corpus, pairs: int, faults: dict[str, np.ndarray]) -> Iterator
     for name, lines in faults.items():
         has[name][lines] = True
     for left, right, number in Raw(corpus):
-        yield number, left, right, [name for name, where in has.items() if where[number]]
+        reasons = [name for name, where in has.items() if where[number]]
+        left, right = (left, right) if reasons else (unescaped(left), unescaped(right))
+        yield number, left, right, reasons
+
+
+def unescaped(text: str) -> str:
+    """With the characters that entities stand for."""
+    return " ".join(html.unescape(text).splitlines()) if _has_entities(text) else text

@@ -17,6 +17,8 @@ from transduce.errors import DataError
 
 BOM = "\ufeff"
 LONGEST_LINE = 1_000_000  # bytes
+SHEET, LETTER = "a spreadsheet; save it as .csv (UTF-8)", "a document; save its text as .txt (UTF-8), a sentence a line"
+OFFICE = {**dict.fromkeys((".xlsx", ".xls", ".ods"), SHEET), **dict.fromkeys((".docx", ".doc", ".odt", ".pdf"), LETTER)}
 LOOKED_AT = 200  # lines from which an encoding is guessed
 
 
@@ -26,6 +28,8 @@ def open_bytes(path: str | Path) -> BinaryIO:
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder, not a text file")
+        if path.is_file() and (kind := OFFICE.get(path.suffix.lower())):
+            raise DataError(f"{path} is {kind}")
         return open_unpacked(path)
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error

@@ -25,7 +25,7 @@ class Marks:
     """The marks of a model's vocabularies. A tokenizer may have several tokens for one, with and without a space."""
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
-        self._read, self._written = _marks(source), _marks(target)  # type: ignore[arg-type]
+        self._read, self._written = marks_of(source), marks_of(target)  # type: ignore[arg-type]
 
     def ids(self, source: Sequence[int]) -> list[list[int]]:
         """For each mark of a source, the tokens that write it."""
@@ -74,6 +74,7 @@ class Marks:
 
 
 @functools.lru_cache(maxsize=16)  # to go through a vocabulary takes as long as to translate a sentence
-def _marks(tokenizer: Any) -> dict[int, str]:
+def marks_of(tokenizer: Any) -> dict[int, str]:
+    """Tokens that are marks, with and without a space before them, and which one each is."""
     pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
     return {i: bare for i, piece in pieces if len(bare := piece.removeprefix("▁")) == 1 and bare in MARKS}

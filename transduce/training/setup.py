@@ -40,7 +40,7 @@ from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings, l
 from transduce.settings.task import task_of
 from transduce.signals import ignore_save_signal
 from transduce.training import checkpoint
-from transduce.training.calibrate import find_trust
+from transduce.training.calibrate import FEWEST, find_trust
 from transduce.training.carried import put_vectors
 from transduce.training.clock import Clock
 from transduce.training.distributed import ALONE, Processes, process_group
@@ -242,6 +242,10 @@ def _note_what_was_found(trainer: Trainer, settings: Settings, report: Report) -
             translator = Translator(model, tokenizers, settings, validator.device, steps)
             pairs = validator.batches.store.text(settings.training.bleu_lines)
             trust = find_trust(translator, pairs, trainer.batches.store)
+            if len(pairs) < FEWEST:
+                report.say(
+                    f"no line will be called doubtful: that takes {FEWEST} validation lines, and {len(pairs)} are there"
+                )
     except torch.OutOfMemoryError:  # the model is there all the same
         report.warn("no memory was left to find the head that aligns words, and whom to trust")
         return
