@@ -113,6 +113,7 @@ def test_a_spreadsheet_has_its_columns_by_number_or_by_name(tmp_path: Path) -> N
         (["sep=|", "Brot, ja;gut|bread"], [("Brot, ja;gut", "bread")]),
         (["", '"id', 'x",source,target', "1,Brot,bread"], [("Brot", "bread")]),  # the first row is not the first line
         (["a,b", '"c', "", 'd",e'], [("a", "b"), ("c  d", "e")]),
+        (["a;b", ";", "", "c;"], [("a", "b"), ("", ""), ("c", "")]),  # empty sides are counted, not lost
     ],
 )
 def test_what_stands_between_columns_is_found(tmp_path: Path, lines: list[str], pairs: list[tuple[str, str]]) -> None:
@@ -170,6 +171,10 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         (
             lambda: list(CommaFile(write(tmp_path / "b.csv", ["a,b", 'c,"d']))),
             "b.csv, line 2: a quote is opened that is never closed",
+        ),
+        (
+            lambda: list(CommaFile(write(tmp_path / "i.csv", ["source;target", "", "a"]))),
+            "i.csv, line 3: it has 1 columns",
         ),
         (lambda: list(JsonLines(str(tmp_path / "a.jsonl"))), 'a.jsonl, line 2: expected {"source": "...", "target"'),
         (lambda: list(JsonLines(str(tmp_path / "b.jsonl"))), "b.jsonl, line 1: source and target must be strings"),

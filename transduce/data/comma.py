@@ -15,8 +15,8 @@ from transduce.errors import DataError
 
 FIRST_TWO: Two = ("1", "2")
 DELIMITERS = "\t;,"  # what text has least of comes first: where a file could be read in two ways, that one is meant
-SEVERAL = 3  # lines of a text that look like rows
 LOOKED_AT = 50  # lines by which they are told apart
+SEVERAL = 3  # lines of a text that look like rows
 SAYS = "sep="  # how Excel begins a file to say so itself
 COMPLAINTS = {  # of Python's csv
     "new-line character": "it has line ends of old Macintoshes; save it as CSV UTF-8",
@@ -38,16 +38,15 @@ class CommaFile(OneFile):
         columns: list[int] = []
         try:
             for row in rows:
-                if any(row) and not usual:
-                    usual, (columns, by_name) = len(row), self._places(row)
-                    if by_name:
-                        continue
-                if any(row):
+                is_names = False
+                if row and not usual:
+                    usual, (columns, is_names) = len(row), self._places(row)
+                if row and not is_names:
                     _check(row, usual, max(columns), delimiter)
                     number += 1
                     source, target = (" ".join(row[column].splitlines()) for column in columns)
                     yield Pair(source, target, number)
-                began = rows.line_num + 1
+                began = rows.line_num + 1  # of the next, for a complaint
         except (csv.Error, ValueError) as error:
             told = next((words for begin, words in COMPLAINTS.items() if begin in str(error)), str(error))
             raise DataError(f"{self.path}, line {began}: {told}") from error
