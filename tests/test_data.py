@@ -176,6 +176,15 @@ def test_complaints_about_files(tmp_path: Path) -> None:
             lambda: list(CommaFile(write(tmp_path / "i.csv", ["source;target", "", "a"]))),
             "i.csv, line 3: it has 1 columns",
         ),
+        (
+            lambda: list(CommaFile(write(tmp_path / "f.csv", ["id,de,en", "1,a,b"]))),
+            r"there are 3 columns: choose two .* 2 \(d",
+        ),
+        (
+            lambda: list(CommaFile(write(tmp_path / "g.csv", ["a;b", '"c;d', *["e;f"] * 9, 'g;h";i']))),
+            "g.csv, line 2: a text of 11 lines with a ';' in most: its quote is probably not closed",
+        ),
+        (lambda: list(CommaFile(write(tmp_path / "h.csv", ["a;b", 'c;"d" e']))), "line 2: text stands behind a quote"),
         (lambda: list(JsonLines(str(tmp_path / "a.jsonl"))), 'a.jsonl, line 2: expected {"source": "...", "target"'),
         (lambda: list(JsonLines(str(tmp_path / "b.jsonl"))), "b.jsonl, line 1: source and target must be strings"),
         (lambda: list(JsonLines(str(tmp_path / "deep.jsonl"))), "deep.jsonl, line 1: expected"),
