@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import bundled_pairs, quick_settings, small_model
+from conftest import Notes, bundled_pairs, quick_settings, small_model
 
 from transduce.data.corpus import ListCorpus
 from transduce.errors import ModelError, SettingsError, Stopped, UserError
@@ -463,6 +463,19 @@ def test_everything_filtered_out(tmp_path: Path) -> None:
 
 
 # ---- what is watched
+
+
+def test_a_run_that_is_refused_keeps_its_curve(tmp_path: Path) -> None:
+    run, notes = tmp_path / "r", Notes()
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("")
+    with pytest.raises(SettingsError), curve_at_the_end(run, notes):
+        raise SettingsError("refused")
+    assert notes.said == []
+    with pytest.raises(SettingsError), curve_at_the_end(run, notes):
+        (run / "metrics.jsonl").write_text("{}\n")
+        raise SettingsError("refused later")
+    assert len(notes.said) == 1
 
 
 def test_metrics_and_curve(tmp_path: Path) -> None:

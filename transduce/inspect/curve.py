@@ -16,13 +16,17 @@ from transduce.training.distributed import AnotherDied
 
 @contextmanager
 def curve_at_the_end(run: Path, report: Report) -> Iterator[None]:
-    """Within, a run is trained; afterwards its curve is drawn, unless torchrun is about to end this process."""
+    """Within, a run is trained; afterwards its curve is drawn, unless torchrun is about to end this process, or the run
+    was refused before anything was measured."""
+    metrics = RunFolder(run).metrics
+    before = metrics.stat().st_size if metrics.exists() else 0
     try:
         yield
     except AnotherDied:
         raise
     except BaseException:
-        _draw(run, report)
+        if metrics.exists() and metrics.stat().st_size > before:
+            _draw(run, report)
         raise
     _draw(run, report)
 
