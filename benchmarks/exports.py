@@ -109,6 +109,7 @@ def main() -> None:
     given = words.parse_args()
     lines, references = (list(read_lines(path))[: given.lines] for path in (given.source, given.reference))
     ours = Model.load(given.model, "cpu", beam=given.beam, split=False)
+    ours.warm_up()
     size = (given.model / "model.safetensors").stat().st_size
     mine = measured(lambda line: ours.translate(line).text, lines, references)
     found = {"transduce": {**mine, "megabytes": size / 1e6}}

@@ -174,6 +174,19 @@ def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) 
     assert len(used) == 5
 
 
+@needs_blas
+def test_a_service_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on loops search, whatever a machine has compiled before, one sentence or many, as the plain way would."""
+    monkeypatch.setattr(loop_search, "is_compiled", lambda: False)
+    model = lively(small_model(1, heads=3, d_k=8, d_v=8))
+    engine = make_engine(model, SearchSettings(), "cpu")
+    engine.warm_up()
+    monkeypatch.setattr(PlainEngine, "_search", lambda *_: pytest.fail("the plain way"))
+    found = [engine.find([request], SEARCHES["beam"], lambda _: None)[0] for request in requests()]
+    monkeypatch.undo()
+    check_equal(found, PlainEngine(model, "cpu").find(requests(), SEARCHES["beam"], lambda _: None))
+
+
 def test_what_was_compiled_is_known(tmp_path: Path) -> None:
     """In a process of its own: compiled code goes where NUMBA_CACHE_DIR says when numba is loaded."""
     program = (

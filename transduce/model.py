@@ -104,6 +104,11 @@ class Model(Translator):
             return super().translate(text, n_best, **wishes)
         return super().translate(check_texts(text, "text"), n_best, **wishes)
 
+    def warm_up(self) -> None:
+        """For a service: compile now what searches on this CPU need (ten to twenty seconds, once on a machine), so that
+        no sentence waits for it, and none is searched by the slower way."""
+        self.engine.warm_up()
+
     def stream(
         self,
         lines: Iterable[str],

@@ -31,6 +31,9 @@ class Engine(Protocol):
     name: str  # with where it computes and how, for a report
     alone: int  # lines that came a few at a time, as in a service, and may come so again
 
+    def warm_up(self) -> None:
+        """Whatever must be done once, now."""
+
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """The hypotheses of each, best first. `found` is told how many more are done."""
 
@@ -56,6 +59,9 @@ class PlainEngine:
         self.device = device
         self.name = f"{name} on {device}"
         self.larger = larger
+
+    def warm_up(self) -> None:
+        """Nothing here."""
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         try:

@@ -114,6 +114,16 @@ class CpuEngine(PlainEngine):
         self._loops = self._loops or self._loaded(len(requests))
         return super().find(requests, roles, found) if self._loops is None else self._loops.find(requests, roles, found)
 
+    def warm_up(self) -> None:
+        if not self._can_loop:
+            return
+        from transduce.engine.loop_search import LoopEngine  # noqa: PLC0415  (numba takes time to load)
+
+        self.model.eval()
+        loops = LoopEngine(self.model, self.device)
+        loops.find([Request([], 1)], Roles(), lambda _: None)  # compiles all that any search needs
+        self._loops, self.alone = loops, max(self.alone, WORTH_LOADING)
+
     @cached_property
     def _can_loop(self) -> bool:
         return can_loop(self.model)
@@ -160,6 +170,9 @@ class GpuEngine:
         self.model = model
         self._recorded = RefillEngine(model, device)
         self._stepwise = PlainEngine(model, device, name)
+
+    def warm_up(self) -> None:
+        """What a search records, it records for its number of sentences."""
 
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         engine = self._recorded if is_simple(roles) and roles.size <= MOST_BEAMS else self._stepwise

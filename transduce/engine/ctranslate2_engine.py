@@ -66,6 +66,9 @@ class CTranslate2Engine:
         torch.set_num_threads(before)  # both have one OpenMP, which now thinks of one thread
         self.name = f"ctranslate2 ({precision}) on {device}"
 
+    def warm_up(self) -> None:
+        """It is compiled already."""
+
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         results: list[list[Hypothesis]] = [[] for _ in requests]
         ask = functools.partial(self._ask, requests, roles, _options(roles))
