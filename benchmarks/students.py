@@ -1,13 +1,14 @@
 """What distillation keeps and what it brings: a teacher, and a student with a decoder of one layer.
 
     python benchmarks/students.py multi30k-de-en --minutes 3 --student-minutes 3 [--devices cpu cuda] [--seeds 1]
-        [--width 512]
+        [--width 512] [--keep FOLDER]
 
 The teacher has six layers a side, of --width if that is given, and else the settings of `transduce bench` for this
 text; the student has six and one, and learns from the teacher's translations and from the real ones (transduce
 distill). Both then translate the test text with a beam of 4 on each device, in turns, the faster of two rounds: from
 text to text, and the search alone, from tokens to tokens, on a GPU of many copies, because of few sentences Python
-takes longer than the GPU. Adds a line a run to benchmarks/results/students.jsonl.
+takes longer than the GPU. With --keep what is trained stays, and what is there is not trained again. Adds a line a run
+to benchmarks/results/students.jsonl.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def train(task: str, given: argparse.Namespace, seed: int, folder: Path) -> dict
     recipe = flags_of("bench", RECIPES[task], folder)
     width = given.width and (f"--model.d_model={given.width}", f"--model.d_ff={4 * given.width}",
                              f"--model.heads={given.width // 64}", "--optimizer.rate=7e-4")  # fmt: skip
+    if (folder / "student").exists():
+        return splits
     transduce(
         "train", str(folder / "teacher"), *common, f"--minutes={given.minutes:g}", *recipe, *SHAPE, *(width or ())
     )
@@ -106,14 +109,17 @@ def main() -> None:
     words.add_argument("--train-on", default="cuda")
     words.add_argument("--devices", nargs="+", default=["cuda", "cpu"])
     words.add_argument("--seeds", type=int, nargs="+", default=[1])
+    words.add_argument("--keep", type=Path, help="folder in which teachers and students stay")
     words.add_argument("--out", type=Path, default=HERE / "results" / "students.jsonl")
     given = words.parse_args()
     for seed in given.seeds:
         with tempfile.TemporaryDirectory() as temporary:
-            splits = train(given.task, given, seed, Path(temporary))
+            folder = given.keep / f"{given.task}-{seed}" if given.keep else Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            splits = train(given.task, given, seed, folder)
             facts = {"task": given.task, "minutes": [given.minutes, given.student_minutes],
                      "width": given.width, "seed": seed,
-                     **compare(Path(temporary), splits, given.devices), **machine()}  # fmt: skip
+                     **compare(folder, splits, given.devices), **machine()}  # fmt: skip
         with given.out.open("a") as out:
             out.write(json.dumps(facts) + "\n")
         print(json.dumps(facts), flush=True)

@@ -72,7 +72,7 @@ import torch
 from transduce.decoding.hypotheses import Penalty
 from transduce.engine.recorded import Shape, _empty_slots
 from transduce.engine.walk_back import Found, Only, of_lengths
-from transduce.fast.kernels.walk_back import walk_back
+from transduce.fast.kernels.walk_back import columns, walk_back
 
 rng = np.random.default_rng(0)
 for beams in (1, 2, 3, 5):
@@ -93,7 +93,7 @@ for beams in (1, 2, 3, 5):
         getattr(slots, name).copy_(torch.from_numpy(table))
     places = torch.from_numpy(rng.permutation(12)[:11])
     found = walk_back(slots, places, torch.from_numpy(of_lengths(penalty, 8)))
-    ours = Only(*(table.numpy() for table in found)).hypotheses(1, penalty)
+    ours = Only(*columns(found.numpy())).hypotheses(1, penalty)
     tables = (getattr(slots, name)[places].numpy() for name in Found._fields)
     assert ours == Found(*tables).hypotheses(1, penalty), beams
     assert any(h[0].complete for h in ours if h)

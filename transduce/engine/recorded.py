@@ -25,6 +25,7 @@ from transduce.text.special import BEGIN
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
 ARRIVING = (1, 8, 64, 256, 512, 1024, 2048)  # sentences whose arrival together is recorded too
 MOST_ARRIVALS = 48  # such recordings
+FACTS = 3  # that stand before the tokens of an arrival
 
 
 class Shape(NamedTuple):
@@ -40,12 +41,17 @@ class Shape(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """Sentences that begin, and where they are put."""
+    """Sentences that begin, all that is said of them in one table, so that it comes to the GPU in one go."""
 
-    tokens: Tensor  # (n, S) with END, then anything
-    source: Tensor  # (n,) int32, their lengths
-    most: Tensor  # (n,) int32, their limits
-    places: Tensor  # (n,) int32
+    table: Tensor  # (n, FACTS + S) int32: length of the source, limit, place, then its tokens with END, then anything
+
+    @property
+    def places(self) -> Tensor:
+        return self.table[:, FACTS - 1]
+
+    @property
+    def tokens(self) -> Tensor:
+        return self.table[:, FACTS:]
 
 
 class RecordedSearch:
@@ -69,9 +75,10 @@ class RecordedSearch:
         """All sentences that are active, one token further."""
         self._step()
 
-    def put(self, new: Arrivals) -> None:
-        """New sentences into their places. They are put by a recording if one fits, the last of them several times if
-        need be: it comes to the same."""
+    def put(self, new: Arrivals, places: Tensor) -> None:
+        """New sentences into these places (n). They are put by a recording if one fits, the last of them several times
+        if need be: it comes to the same."""
+        new.places.copy_(places)
         arriving, width = new.tokens.shape
         count = next(size for size in ARRIVING if arriving <= size)
         size = count, min(self.shape.sources, recorded_width(width))
@@ -80,9 +87,7 @@ class RecordedSearch:
             self._arrive(new)
             return
         if size not in self._arrivals:
-            tokens = torch.zeros(size, dtype=new.tokens.dtype, device=self.device)
-            own = Arrivals(tokens, *(torch.zeros(count, dtype=torch.int32, device=self.device) for _ in range(3)))
-            own.source.fill_(1)
+            own = Arrivals(torch.zeros(count, FACTS + size[1], dtype=torch.int32, device=self.device))
             _fill(own, new)
             self._arrivals[size] = (own, self._recorded(lambda: self._arrive(own)))
         own, arrive = self._arrivals[size]
@@ -108,10 +113,12 @@ class RecordedSearch:
 
     def _arrive(self, new: Arrivals) -> None:
         """Encode, project what the decoder looks at, and begin."""
-        slots, places = self.slots, new.places.long()
-        states = self.encoder.states(new.tokens, new.source)
+        slots = self.slots
+        source, most, at = new.table[:, :FACTS].t().contiguous().unbind()
+        places = at.long()
+        states = self.encoder.states(new.tokens, source)
         for layer, (keys, values) in zip(self.weights.layers, self.memory, strict=True):
-            put_memory(F.linear(states, *layer.cross_keys_values), keys, values, new.places, new.source)
+            put_memory(F.linear(states, *layer.cross_keys_values), keys, values, at, source)
         first = slots.scores[:1].clone().fill_(IMPOSSIBLE).index_fill_(1, places.new_zeros(1), 0.0)  # only one begins
         count = len(places)
         slots.scores.index_copy_(0, places, first.expand(count, -1))
@@ -119,8 +126,8 @@ class RecordedSearch:
         slots.tokens.index_fill_(0, places, BEGIN)
         for table, value in ((slots.ended, 0), (slots.length, 0), (slots.active, 1)):
             table.index_fill_(0, places, value)
-        slots.most.index_copy_(0, places, new.most)
-        slots.source.index_copy_(0, places, new.source)
+        slots.most.index_copy_(0, places, most)
+        slots.source.index_copy_(0, places, source)
 
     def _run(self) -> None:
         """One step."""
@@ -167,17 +174,18 @@ def recorded_width(width: int) -> int:
 
 def _fill(own: Arrivals, new: Arrivals) -> None:
     """New sentences into the places that a recording reads, the last one repeated."""
-    for to, given in zip(own, new, strict=True):
-        to[: len(given), ...][(..., slice(0, given.size(1))) if given.dim() == 2 else ...] = given
-        if len(given) < len(to):
-            to[len(given) :] = to[len(given) - 1]
+    to, given = own.table, new.table
+    to[: len(given), : given.size(1)] = given
+    if len(given) < len(to):
+        to[len(given) :] = to[len(given) - 1]
 
 
 def _project(h: Tensor, weight: Tensor) -> Tensor:
     """Logits in float32, whatever the weights are in: the last digits decide between hypotheses."""
     if h.dtype == torch.float32 or not h.is_cuda:
         return F.linear(h, weight).float()
-    return torch.mm(h, weight.t(), out_dtype=torch.float32)
+    alike = h if len(h) > 1 else h.repeat(4, 1)  # one row alone would be summed in another order than among others
+    return torch.mm(alike, weight.t(), out_dtype=torch.float32)[: len(h)]
 
 
 def _empty_slots(shape: Shape, device: str) -> Slots:

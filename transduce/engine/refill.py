@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.garbage import garbage_collection_paused
 from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.search import Roles
 from transduce.engine.incremental import Incremental
@@ -26,10 +25,10 @@ from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.waiting import Waiting
 from transduce.engine.walk_back import Found, Only
 from transduce.errors import SettingsError
-from transduce.fast.kernels.walk_back import walk_back
+from transduce.fast.kernels.walk_back import columns, walk_back
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
-MANY, MANY_STEPS, FEW_STEPS = 512, 1, 2  # steps of a round; of many sentences some are always done
+MANY = 512  # sentences side by side, of which some are always done: a step a round, and else two
 PARTS = 8  # of the places; so many must be free before others are put into them, all in one go
 MOST_DONE = 32  # parts whose results may wait
 KEPT = 6  # recordings
@@ -40,15 +39,15 @@ class Done(NamedTuple):
     """Sentences that are done, and their tables once they have come from the GPU."""
 
     requests: np.ndarray
-    kind: type[Only] | type[Found]  # of tables: where only the best is wanted, that one
-    tables: list[Tensor]
+    tables: list[Tensor]  # one, where only the best is wanted
     arrived: torch.cuda.Event | None
 
     def hypotheses(self, roles: Roles) -> list[list[Hypothesis]]:
         """Waits for them."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        found = self.kind(*(table.numpy() for table in self.tables))
+        tables = [table.numpy() for table in self.tables]
+        found = Only(*columns(*tables)) if len(tables) == 1 else Found(*tables)
         return found.hypotheses(roles.n_best, roles.penalty)
 
 
@@ -67,7 +66,7 @@ class RefillEngine:
     @torch.inference_mode()
     def find(self, requests: list[Request], roles: Roles, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         try:
-            with SEARCHING, garbage_collection_paused():
+            with SEARCHING:
                 return self._find(requests, roles, found)
         except torch.OutOfMemoryError as error:
             raise SettingsError(
@@ -81,12 +80,12 @@ class RefillEngine:
         number = search.shape.sentences
         waiting.part = number if len(requests) <= number else max(1, number // PARTS)
         places = Places(number)
-        results: list[list[Hypothesis]] = [[] for _ in requests]
+        results: list[list[Hypothesis]] = [[]] * len(requests)  # each is replaced
         done: deque[Done] = deque()
         before: Look | None = None
         while waiting.next_size() or done or places.are_taken():
             self._fill(search, waiting, places)
-            now = self._stepped(search, places) if places.are_taken() else None
+            now = self._stepped(search, places, before) if places.are_taken() else None
             while waiting.can_lay_out() and before is not None and not before.is_here():
                 waiting.lay_out()
             while done and (now is None or len(done) > MOST_DONE or _can_read(done[0], before)):
@@ -108,12 +107,14 @@ class RefillEngine:
         while 0 < waiting.next_size() <= len(free):
             which, arrivals = waiting.take()
             places.take(free[: len(which)], which, waiting.most[which])
-            search.put(arrivals._replace(places=there[: len(which)]))
+            search.put(arrivals, there[: len(which)])
             free, there = free[len(which) :], there[len(which) :]
 
-    def _stepped(self, search: RecordedSearch, places: Places) -> Look:
-        """A round of steps into the GPU's queue, and behind them the question who is still searched."""
-        steps = MANY_STEPS if search.shape.sentences >= MANY else FEW_STEPS
+    def _stepped(self, search: RecordedSearch, places: Places, before: Look | None) -> Look:
+        """A round of steps into the GPU's queue, and behind them the question who is still searched. Where the GPU had
+        to wait for Python, because the model is small, it gets more to do."""
+        has_waited = before is not None and before.is_here()
+        steps = 1 if search.shape.sentences >= MANY and not has_waited else 2
         for _ in range(steps):
             search.step()
         (active,), arrived = self._on_its_way([search.slots.active])
@@ -134,9 +135,9 @@ class RefillEngine:
         s = search.slots
         where = self._send(torch.from_numpy(some))
         if search.shape.wanted == 1:
-            return Done(requests, Only, *self._on_its_way(list(walk_back(s, where, search.penalties))))
+            return Done(requests, *self._on_its_way([walk_back(s, where, search.penalties)]))
         tables = (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
-        return Done(requests, Found, *self._on_its_way([table.index_select(0, where) for table in tables]))
+        return Done(requests, *self._on_its_way([table.index_select(0, where) for table in tables]))
 
     def _on_its_way(self, tables: list[Tensor]) -> tuple[list[Tensor], torch.cuda.Event | None]:
         """Copies of these that come from the GPU by themselves, and when they are here."""

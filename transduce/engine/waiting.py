@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.hypotheses import Request
-from transduce.engine.recorded import ARRIVING, Arrivals
+from transduce.engine.recorded import ARRIVING, FACTS, Arrivals
 from transduce.text.special import END
 
 AHEAD = 16  # parts that lie on the GPU and have no place yet
@@ -23,8 +23,9 @@ class Waiting:
     """Sentences that have no place yet, the longest first; parts of them lie on the GPU already."""
 
     def __init__(self, requests: list[Request], send: Callable[[Tensor], Tensor], source_end: bool) -> None:
-        self._requests, self._send, self._source_end = requests, send, source_end
-        self.lengths = np.fromiter((len(request.source) for request in requests), np.int64, len(requests))
+        self._sources = list(map(operator.attrgetter("source"), requests))
+        self._send, self._source_end = send, source_end
+        self.lengths = np.fromiter(map(len, self._sources), np.int64, len(requests))
         self.most = np.fromiter(map(operator.attrgetter("most"), requests), np.int64, len(requests))
         self._order = np.argsort(-self.lengths, kind="stable")
         self._laid_out: deque[tuple[np.ndarray, Arrivals]] = deque()
@@ -42,7 +43,7 @@ class Waiting:
         return self._order[self._begin : self._begin + count]
 
     def take(self) -> tuple[np.ndarray, Arrivals]:
-        """The next part: which requests, and what lies on the GPU, where places are still to be said."""
+        """The next part: which requests, and what lies on the GPU; its places are still to be said."""
         if not self._laid_out:
             self.lay_out()
         return self._laid_out.popleft()
@@ -54,14 +55,14 @@ class Waiting:
         """Another part onto the GPU, padded to the longest sentence there."""
         which = self._next()
         self._begin += len(which)
-        lengths, most = self.lengths[which], self.most[which]
-        sources = (self._requests[i].source for i in which.tolist())
+        lengths = self.lengths[which]
+        sources = map(self._sources.__getitem__, which.tolist())
         flat = np.fromiter(itertools.chain.from_iterable(sources), np.int32, lengths.sum())
         at = np.arange(lengths.max(initial=0) + 1)
-        tokens = np.zeros((len(which), len(at)), np.int32)
+        table = np.zeros((len(which), FACTS + len(at)), np.int32)
+        table[:, 0] = lengths + 1 if self._source_end else lengths
+        table[:, 1] = self.most[which]
+        tokens = table[:, FACTS:]
         tokens[at < lengths[:, None]] = flat
         tokens[at == lengths[:, None]] = END
-        read = lengths + 1 if self._source_end else lengths
-        facts = torch.from_numpy(np.stack([read, most]).astype(np.int32))
-        length, limit = self._send(facts).unbind()
-        self._laid_out.append((which, Arrivals(self._send(torch.from_numpy(tokens)), length, limit, limit)))
+        self._laid_out.append((which, Arrivals(self._send(torch.from_numpy(table)))))

@@ -47,19 +47,20 @@ class Found(NamedTuple):
 
 
 class Only(NamedTuple):
-    """One hypothesis of each of F sentences; see `Written` in fast/kernels/walk_back.py."""
+    """One hypothesis of each of F sentences."""
 
     tokens: np.ndarray  # (F, T)
     length: np.ndarray  # (F,) tokens that are meant
-    total: np.ndarray  # (F,)
-    ended: np.ndarray  # (F,)
+    total: np.ndarray  # (F,) log-probability; -inf: nothing was found
+    ended: np.ndarray  # (F,) by END; 0: cut at its limit
 
     def hypotheses(self, _: int, penalty: Penalty) -> list[list[Hypothesis]]:
         length, total, ended = self.length, self.total.astype(np.float64), self.ended.astype(bool)
-        used = int(length.max(initial=0))
-        scores = total / of_lengths(penalty, used + 1)[np.maximum(length + ended, 1) - 1]
-        each = zip(*(column.tolist() for column in (self.tokens[:, :used], length, scores, total, ended)), strict=True)
-        return [[Hypothesis(row[:n], s, t, c)] if t > IMPOSSIBLE else [] for row, n, s, t, c in each]
+        scores = total / of_lengths(penalty, int(length.max(initial=0)) + 1)[np.maximum(length + ended, 1) - 1]
+        written = self.tokens[np.arange(self.tokens.shape[1]) < length[:, None]].tolist()  # one after the other
+        ends = np.cumsum(length)
+        each = zip(*(column.tolist() for column in (ends - length, ends, scores, total, ended)), strict=True)
+        return [[Hypothesis(written[a:b], s, t, c)] if t > IMPOSSIBLE else [] for a, b, s, t, c in each]
 
 
 def of_lengths(penalty: Penalty, most: int) -> np.ndarray:

@@ -5,29 +5,21 @@ The plain twin, which also knows the others, is engine/walk_back.py.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import numpy as np
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from transduce.fast.kernels.choose import Slots
 
-
-class Written(NamedTuple):
-    """What was found for F sentences."""
-
-    tokens: Tensor  # (F, T) int32, of which only the first `length` are meant
-    length: Tensor  # (F,) int32, without END
-    total: Tensor  # (F,) float32, log-probability; -inf: nothing was found
-    ended: Tensor  # (F,) int32, by END; 0: cut at its limit
+FACTS = 3  # that stand before the tokens of a sentence
 
 
 @triton.jit
 def _walk_back(
     places_at, length_at, most_at, history_at, parents_at, end_totals_at, end_parents_at, scores_at, penalties_at,
-    tokens_at, written_at, total_at, ended_at,
-    T: tl.constexpr, B: tl.constexpr, C2: tl.constexpr, B2: tl.constexpr,
+    table_at,
+    T: tl.constexpr, B: tl.constexpr, C2: tl.constexpr, B2: tl.constexpr, FACTS: tl.constexpr,
 ):  # fmt: skip
     """One sentence: the best that ended, or, where none has, the best that its limit cut."""
     row = tl.program_id(0).to(tl.int64)
@@ -48,25 +40,32 @@ def _walk_back(
     last = tl.load(end_parents_at + table + which).to(tl.int64)
     beam = tl.where(ended, last, tl.argmax(open_totals, 0).to(tl.int64))
     written = tl.where(ended, which // B, steps)
-    tl.store(written_at + row, written)
-    tl.store(total_at + row, total)
-    tl.store(ended_at + row, ended.to(tl.int32))
+    facts_at = table_at + row * (FACTS + T)
+    tl.store(facts_at, written)
+    tl.store(facts_at + 1, ended.to(tl.int32))
+    tl.store(facts_at + 2, total.to(tl.int32, bitcast=True))
     for step in range(written - 1, -1, -1):
         slot = table + step * B + beam
-        tl.store(tokens_at + row * T + step, tl.load(history_at + slot))
+        tl.store(facts_at + FACTS + step, tl.load(history_at + slot))
         beam = tl.load(parents_at + slot).to(tl.int64)
 
 
-def walk_back(slots: Slots, places: Tensor, penalties: Tensor) -> Written:
-    """Of the sentences in these places (F,); penalties (T,) float64, of one token, of two, ..."""
+def walk_back(slots: Slots, places: Tensor, penalties: Tensor) -> Tensor:
+    """What was found for the sentences in these places (F,): a table (F, FACTS + T) of int32, with how many tokens;
+    whether END ended them, or their limit cut them; the log-probability, a float32 by its bits, -inf where nothing was
+    found; then the tokens, and behind them anything. penalties (T,) float64: of one token, of two, ..."""
     _, steps, beams = slots.history.shape
     rows, candidates = len(places), triton.next_power_of_2(steps * beams)
-    tokens = slots.history.new_empty(rows, steps)
-    length, ended = tokens.new_empty(rows), tokens.new_empty(rows)
-    total = slots.scores.new_empty(rows)
+    table = slots.history.new_empty(rows, FACTS + steps)
     _walk_back[(rows,)](
         places, slots.length, slots.most, slots.history, slots.parents, slots.end_totals, slots.end_parents,
-        slots.scores, penalties, tokens, length, total, ended,
-        steps, beams, candidates, triton.next_power_of_2(beams), num_warps=1 if candidates <= 1024 else 8,
+        slots.scores, penalties, table,
+        steps, beams, candidates, triton.next_power_of_2(beams), FACTS, num_warps=1 if candidates <= 1024 else 8,
     )  # fmt: skip
-    return Written(tokens, length, total, ended)
+    return table
+
+
+def columns(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of such a table: the tokens (F, T), how many of them, log-probabilities, and whether END ended them."""
+    length, ended, total = table[:, :FACTS].T.copy()
+    return table[:, FACTS:], length, total.view(np.float32), ended
