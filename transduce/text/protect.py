@@ -24,6 +24,9 @@ _MARK = re.compile(f"[{MARKS}]")
 LOST = "\ufffd"  # stands for a mark that somebody typed, where no other is left to hide it
 _LETTER = rf"[^\W{UNSPACED}]"  # of a script with spaces; digits too
 _ASCII = r"[!#-;=?-~]"  # what an address is made of: no space, no quote, no angle bracket
+_SCALED = (  # what stands behind a number that another language writes otherwise: 210万 is 2.1 million, 11月 November
+    r"[月万萬亿億兆点點时時월만억시]|世[纪紀]|세기|[MmBbTt]r?ill?i?(?:on|ard)"
+)
 PATTERNS = {  # in order: what begins first wins, then what stands first here
     "urls": rf"(?<![A-Za-z0-9])(?:https?://|ftp://|www\.){_ASCII}*[A-Za-z0-9/=&#%_~+-]",
     "emails": r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]++@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
@@ -32,7 +35,7 @@ PATTERNS = {  # in order: what begins first wins, then what stands first here
         r"\{\{[^{}]*\}\}|[$%#]?\{[^{}\s]*\}|%\(\w+\)[-+0#]*\d*(?:\.\d+)?[A-Za-z]"
         r"|(?<![\d%])%(?:\d+\$)?[-+0#]*\d*(?:\.\d+)?[sdifgeuxXc@](?![A-Za-z])|\$[A-Za-z_]\w*"
     ),
-    "numbers": rf"(?<!{_LETTER})[-+−]?(?>\d+(?:[.,:/'’–-]\d+){{0,9}})(?!{_LETTER})[%‰]?",
+    "numbers": rf"(?<!{_LETTER})[-+−]?(?>\d+(?:[.,:/'’–-]\d+){{0,9}})(?!{_LETTER}|\s?(?:{_SCALED}))[%‰]?",
     "emoji": r"[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55][\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d\u20e3]*",
 }
 _HINT = re.compile(rf"[\d@<&{{%$/\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff{MARKS}]|www\.")  # an item has one
