@@ -54,6 +54,7 @@ USED = 0.85  # of the time goes into updates; the rest into preparing and valida
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
 TOKENS_A_WORD = 1.3
 MOST_TOKENS = 32_000  # of a vocabulary, whatever the text
+ALIGNED = 64  # on a GPU, which multiplies fast what this divides
 GENTLE = 0.25  # of the usual rate, where a run begins with a model
 PROPOSED = 10  # passes over the text, where no time is given
 BASE: Overrides = {
@@ -121,6 +122,7 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
         yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
         size = _shared_vocabulary(facts, passes) if alike else _joined_vocabulary(source, target)
+        size = size if device == "cpu" else size // ALIGNED * ALIGNED
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     else:
         yield Choice("text.joint", False, f"{scripts[0]} and {scripts[1]} share no words")
