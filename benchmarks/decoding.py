@@ -63,7 +63,8 @@ def ours(
 
     def translate(sources: Sources) -> list[list[int]]:
         with garbage_collection_paused():  # as Model.translate has it
-            requests = list(map(Request, sources, map(most, map(len, sources))))
+            limits = {length: most(length) for length in set(map(len, sources))}
+            requests = [Request(source, limits[len(source)]) for source in sources]
             return [hypotheses[0].tokens for hypotheses in searches.find(requests, roles, lambda _: None)]
 
     return translate

@@ -56,8 +56,9 @@ class Only(NamedTuple):
 
     def hypotheses(self, _: int, penalty: Penalty) -> list[list[Hypothesis]]:
         length, total, ended = self.length, self.total.astype(np.float64), self.ended.astype(bool)
-        scores = total / of_lengths(penalty, int(length.max(initial=0)) + 1)[np.maximum(length + ended, 1) - 1]
-        written = self.tokens[np.arange(self.tokens.shape[1]) < length[:, None]].tolist()  # one after the other
+        used = int(length.max(initial=0))
+        scores = total / of_lengths(penalty, used + 1)[np.maximum(length + ended, 1) - 1]
+        written = self.tokens[:, :used][np.arange(used) < length[:, None]].tolist()  # one after the other
         ends = np.cumsum(length)
         each = zip(*(column.tolist() for column in (ends - length, ends, scores, total, ended)), strict=True)
         return [[Hypothesis(written[a:b], s, t, c)] if t > IMPOSSIBLE else [] for a, b, s, t, c in each]

@@ -275,8 +275,8 @@ def _rate(settings: Settings, batch: int) -> Choice:
 
 
 def _for_validations(updates: float, minutes: float | None, device: str) -> Iterator[Choice]:
-    """A CPU with little time has fewer of them, of fewer lines."""
-    number = 8 if device == "cuda" or minutes is None else int(min(8, max(3, 2 * minutes)))
+    """With little time fewer of them, on a CPU of fewer lines."""
+    number = 8 if minutes is None else int(min(8, max(3, (3 if device == "cuda" else 2) * minutes)))
     why = f"{number} validations, each with a checkpoint"
     yield Choice("training.validate_every", int(max(10, updates / number)), why)
     yield Choice("training.bleu_lines", 500 if device == "cuda" else int(min(500, max(200, 30 * (minutes or 0)))))
