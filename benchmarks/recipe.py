@@ -1,6 +1,7 @@
 """What the automatic recipe reaches in a given time, beside what a user could have taken instead.
 
-    python benchmarks/recipe.py tatoeba-de-en --minutes 5 [--ways auto small bench marian] [--seeds 1 2 3] [--pairs N]
+    python benchmarks/recipe.py tatoeba-de-en --minutes 5 [--ways auto small bench marian] [--seeds 1 2 3]
+        [--pairs N [--spread]]
     python benchmarks/recipe.py --table
 
 Each way is the command that a user would type, in a process of its own: `auto` says nothing but the text and the time,
@@ -19,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,16 @@ WAYS = ("auto", "small", "bench", "marian")
 HERE = Path(__file__).parent
 
 
-def write_splits(recipe: Recipe, data: Path, pairs: int | None, folder: Path) -> dict[str, list[str]]:
-    """The text as plain files; for each split its two paths."""
+def write_splits(
+    recipe: Recipe, data: Path, pairs: int | None, folder: Path, spread: bool = False
+) -> dict[str, list[str]]:
+    """The text as plain files; for each split its two paths. Of the training text the first so many pairs, or so many
+    spread over all of it."""
     found = {}
     for name, corpus in zip(("train", "valid", "test"), corpora(recipe, data), strict=True):
-        some = list(islice(corpus, pairs if name == "train" else None))
+        some = list(corpus)
+        if name == "train" and pairs is not None and pairs < len(some):
+            some = some[:: len(some) // pairs][:pairs] if spread else some[:pairs]
         paths = [folder / f"{name}.{side}" for side in ("source", "target")]
         for path, side in zip(paths, ("source", "target"), strict=True):
             path.write_text("".join(f"{getattr(pair, side)}\n" for pair in some), encoding="utf-8")
@@ -67,7 +72,7 @@ def transduce(*words: str) -> str:
 
 def one(way: str, recipe: Recipe, given: argparse.Namespace, seed: int, folder: Path) -> dict[str, Any]:
     """Train, and score the test text."""
-    run, splits = folder / "run", write_splits(recipe, given.data, given.pairs, folder)
+    run, splits = folder / "run", write_splits(recipe, given.data, given.pairs, folder, given.spread)
     text = [
         f"--{flag}={path}"
         for split, prefix in (("train", ""), ("valid", "valid-"))
@@ -141,7 +146,8 @@ def table(path: Path) -> None:
     """A row for text, time and device; a column a way: the mean over seeds, and how many."""
     rows: dict[tuple, dict[str, list[dict]]] = {}
     for line in map(json.loads, path.read_text().splitlines()):
-        key = line["device"], line["task"], line["pairs"] or "all", line["minutes"]
+        spread = ", spread" if line.get("spread") else ""
+        key = line["device"], line["task"], f"{line['pairs'] or 'all'}{spread}", line["minutes"]
         rows.setdefault(key, {}).setdefault(line["way"], []).append(line)
     print("| device | text | pairs | minutes |", " | ".join(WAYS), "| auto took |\n|" + "---|" * (5 + len(WAYS)))
     for key, ways in sorted(rows.items(), key=str):
@@ -163,6 +169,7 @@ def main() -> None:
     words.add_argument("--ways", nargs="+", choices=WAYS, default=["auto", "small"])
     words.add_argument("--seeds", type=int, nargs="+", default=[1])
     words.add_argument("--pairs", type=int, help="the first so many of the training text")
+    words.add_argument("--spread", action="store_true", help="so many pairs of the whole text: it is sorted by length")
     words.add_argument("--device", default="cpu")
     words.add_argument("--flags", nargs="*", default=[], help="further flags of transduce train, without the dashes")
     words.add_argument("--label", help="what the rows call a way with such flags")
@@ -195,6 +202,7 @@ def main() -> None:
                 "way": given.label or way,
                 "minutes": given.minutes,
                 "pairs": given.pairs,
+                "spread": given.spread,
                 "seed": seed,
                 "device": given.device,
                 **found,
