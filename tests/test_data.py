@@ -150,7 +150,10 @@ def test_complaints_about_files(tmp_path: Path) -> None:
         (lambda: list(read_lines(write(tmp_path / "a.XLSX", ["PK"]))), r"a.XLSX is a spreadsheet; save it as .csv"),
         (lambda: list(read_lines(tmp_path / "cut.gz")), "cut.gz is not a complete gzip file"),
         (lambda: list(read_lines(tmp_path / "not.gz")), "not.gz is not a complete gzip file"),
-        (lambda: list(TabFile(str(tmp_path / "a.tsv"))), "a.tsv, line 2: no tab between source and target"),
+        (
+            lambda: list(TabFile(str(tmp_path / "a.tsv"))),
+            "a.tsv, line 2: no tab between source and target; without such lines: awk",
+        ),
         (lambda: list(CommaFile(str(tmp_path / "a.csv"))), "a.csv, line 2: it has 1 columns, and number 2 is wanted"),
         (
             lambda: list(CommaFile(write(tmp_path / "c.csv", ["a,b", "c,d,e"]))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import SMALL, TARGET_WORDS, small_model, source_rows, target_rows
@@ -9,6 +11,7 @@ from torch import nn
 
 from transduce.data.layout import lay_out
 from transduce.models import transformer
+from transduce.models.kinds import KINDS, new_model, unfilled_model
 from transduce.settings.compose import compose
 from transduce.settings.presets import find
 from transduce.text.special import BEGIN, END
@@ -231,3 +234,13 @@ def copy_into_pytorch(ours: transformer.Transformer, theirs: nn.Transformer) -> 
         b.linear2.load_state_dict(a.feed_forward.outer.state_dict())
     theirs.encoder.norm.load_state_dict(ours.encoder_norm.state_dict())
     theirs.decoder.norm.load_state_dict(ours.decoder_norm.state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_is_to_be_read_draws_nothing(kind: str) -> None:
+    settings = replace(SMALL, kind=kind, tie_source=False)
+    before = torch.get_rng_state()
+    names = [name for name, _ in unfilled_model(settings, 20, 30).named_parameters()]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert names == [name for name, _ in new_model(settings, 20, 30).named_parameters()]
+    assert not torch.equal(torch.get_rng_state(), before)

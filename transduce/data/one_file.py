@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,10 +65,17 @@ class TabFile(PairPerLine):
         columns = line.split("\t")
         source, target = (int(column) for column in self.columns or ("1", "2"))
         if len(columns) < 2:
-            raise ValueError("no tab between source and target")
+            raise ValueError(f"no tab between source and target{self._way_out}")
         if len(columns) < max(source, target):
             raise ValueError(f"it has {len(columns)} columns, and --columns names number {max(source, target)}")
         return Pair(columns[source - 1], columns[target - 1])
+
+    @property
+    def _way_out(self) -> str:
+        if not self.path.endswith(".tsv"):  # it is packed
+            return ""
+        whole = f"{self.path.removesuffix('.tsv')}.whole.tsv"
+        return f"; without such lines: awk -F'\\t' 'NF > 1' {shlex.quote(self.path)} > {shlex.quote(whole)}"
 
 
 class JsonLines(PairPerLine):

@@ -146,7 +146,7 @@ def table(runs: Sequence[Run], root: Path | None = None) -> Iterator[str]:
 
 def details(run: Run) -> Iterator[str]:
     """What a person wants to see of a run that is under way."""
-    share = run.share_done({"step": run.step, "seconds": run.seconds})
+    share = 1.0 if run.state == "finished" else run.share_done({"step": run.step, "seconds": run.seconds})
     bar = "█" * int(30 * share) + "░" * (30 - int(30 * share))
     left = ""
     if run.seconds_left is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from transduce.models import classifier, recurrent, transformer
 from transduce.models.seq2seq import Seq2Seq
@@ -35,6 +36,25 @@ def kind_of(m: ModelSettings) -> Kind:
 def new_model(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
     """A model with random weights."""
     return kind_of(m).build(m, source_vocabulary, target_vocabulary)
+
+
+def unfilled_model(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
+    """A model whose weights are still to be read from a file: to draw a hundred million random numbers first would take
+    seconds."""
+    with _NothingDrawn():
+        return new_model(m, source_vocabulary, target_vocabulary)
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Where weights would get random numbers, they keep what happens to lie in their memory."""
+
+    DRAWS = ("uniform_", "normal_", "kaiming_uniform_")  # what torch.nn.init draws with
+
+    def __torch_function__(self, function: Any, _: Any, given: tuple = (), named: dict | None = None) -> Any:
+        named = named or {}
+        if getattr(function, "__name__", "") in self.DRAWS:
+            return given[0] if given else named["tensor"]
+        return function(*given, **named)
 
 
 def shapes_of(m: ModelSettings, source_vocabulary: int, target_vocabulary: int) -> dict[str, tuple[int, ...]]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from transduce.errors import ModelError, SettingsError
 from transduce.files.manifest import WAY_OUT, read_manifest, verify
 from transduce.files.run_folder import CONFIG, MODEL, weights_name
-from transduce.models.kinds import new_model, shapes_of
+from transduce.models.kinds import shapes_of, unfilled_model
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_shapes, read_weights, refuse_other_shapes, restore
 from transduce.settings import config_file
@@ -43,7 +43,7 @@ def load(folder: str | Path, device: str = "cpu", weights: str | None = None) ->
     sizes = (settings.model, tokenizers.source.size, tokenizers.target.size)
     _refuse_misfit(folder / name, *sizes)
     _verify_while_it_may_be_replaced(folder, name)
-    model = new_model(*sizes)
+    model = unfilled_model(*sizes)
     restore(model, read_weights(folder / name), folder / name)
     return Loaded(model.to(device).eval(), tokenizers, settings)
 
