@@ -29,6 +29,7 @@ from transduce.decoding.rules import Forbid, NoRepeat, begin_with_prefix
 from transduce.decoding.search import Roles
 from transduce.engine.auto import make_engine
 from transduce.engine.ctranslate2_engine import CTranslate2Engine
+from transduce.formats.ctranslate2_out import token_name
 from transduce.model import Model
 from transduce.settings.sections import SearchSettings
 from transduce.text.normalise import normalise
@@ -47,6 +48,22 @@ def ours(model: Model, requests: list[Request], roles: Roles) -> Outputs:
 def by_ctranslate2(model: Model, requests: list[Request], roles: Roles) -> Outputs:
     engine = CTranslate2Engine(model.model, "float32", "cpu")
     return [[h.tokens for h in found] for found in engine.find(requests, roles, lambda _: None)]
+
+
+def covering_by_ctranslate2(model: Model, requests: list[Request], roles: Roles) -> Outputs:
+    """With its own penalties, one sentence at a time: it counts the padding beside longer ones as left out."""
+    engine = CTranslate2Engine(model.model, "float32", "cpu")
+    answers = engine.translator.translate_batch(
+        [[*map(token_name, [*request.source, END])] for request in requests],
+        beam_size=roles.size,
+        length_penalty=ALPHA,
+        coverage_penalty=roles.penalty.beta,
+        max_decoding_length=max(request.most for request in requests),
+        suppress_sequences=[[token_name(PAD)], [token_name(BEGIN)]],
+        disable_unk=True,
+        max_batch_size=1,
+    )
+    return [[list(map(int, answer.hypotheses[0]))] for answer in answers]
 
 
 @torch.inference_mode()
@@ -119,6 +136,7 @@ def main() -> None:
             plain, beam._replace(rules=forbid), {"bad_words_ids": [[token] for token in frequent]},
         ),
         "prefix of 2 tokens": (begun, beam._replace(rules=[begin_with_prefix]), {}),
+        "coverage penalty 0.2": (plain, beam._replace(penalty=Penalty(ALPHA, plain=True, beta=0.2)), {}),
     }  # fmt: skip
     results: dict[str, dict] = {}
     for name, (requests, roles, options) in searches.items():
@@ -127,6 +145,8 @@ def main() -> None:
             "HF generate": lambda r=requests, s=roles, o=options: by_hugging_face(theirs, r, s, o),
             "CTranslate2": lambda r=requests, s=roles: by_ctranslate2(model, r, s),
         }
+        if roles.penalty.beta:  # which HF has not
+            systems = {"CTranslate2": lambda r=requests, s=roles: covering_by_ctranslate2(model, r, s)}
         results[name] = {system: compare(model, sources, mine, run()) for system, run in systems.items()}
         print(f"{name:30} {json.dumps(results[name])}", file=sys.stderr, flush=True)
     write(given.output, f"agreement-{given.model.name}", {"lines": len(lines), "searches": results})

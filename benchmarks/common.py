@@ -21,7 +21,7 @@ def machine() -> dict[str, str]:
     """Where and with what a figure was measured."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     here = str(Path(__file__).parent)
-    git = ["git", "-C", here, "rev-parse", "--short", "HEAD"]
+    git = ["git", "-C", here, "describe", "--always", "--dirty", "--exclude", "*"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False)
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for name in ("triton", "transformers"):

@@ -44,7 +44,7 @@ def write_splits(
     for name, corpus in zip(("train", "valid", "test"), corpora(recipe, data), strict=True):
         some = list(corpus)
         if name == "train" and pairs is not None and pairs < len(some):
-            some = some[:: len(some) // pairs][:pairs] if spread else some[:pairs]
+            some = [some[i * len(some) // pairs] for i in range(pairs)] if spread else some[:pairs]
         paths = [folder / f"{name}.{side}" for side in ("source", "target")]
         for path, side in zip(paths, ("source", "target"), strict=True):
             path.write_text("".join(f"{getattr(pair, side)}\n" for pair in some), encoding="utf-8")
@@ -146,8 +146,8 @@ def table(path: Path) -> None:
     """A row for text, time and device; a column a way: the mean over seeds, and how many."""
     rows: dict[tuple, dict[str, list[dict]]] = {}
     for line in map(json.loads, path.read_text().splitlines()):
-        spread = ", spread" if line.get("spread") else ""
-        key = line["device"], line["task"], f"{line['pairs'] or 'all'}{spread}", line["minutes"]
+        which = f"{line['pairs'] or 'all'}{', spread' if line.get('spread') else ''}"
+        key = line["device"], line["task"], which, line["minutes"]
         rows.setdefault(key, {}).setdefault(line["way"], []).append(line)
     print("| device | text | pairs | minutes |", " | ".join(WAYS), "| auto took |\n|" + "---|" * (5 + len(WAYS)))
     for key, ways in sorted(rows.items(), key=str):
@@ -180,6 +180,10 @@ def main() -> None:
     if given.table or not given.task:
         table(given.out)
         return
+    if given.spread and not given.pairs:
+        words.error("--spread says which pairs are taken: say how many with --pairs")
+    if given.pairs and "marian" in given.ways:
+        words.error("--ways marian takes the whole text: leave out --pairs")
     given.flags = [f"--{flag}" for flag in given.flags]
     if given.flags and not given.label:
         words.error("--flags makes another way of it: say its name with --label")
@@ -190,11 +194,9 @@ def main() -> None:
         for way in given.ways:
             name = f"{given.task}{'-backwards' if given.backwards else ''}"
             with tempfile.TemporaryDirectory() as temporary:
-                folder = (
-                    given.keep / f"{name}-{given.label or way}-{given.minutes:g}-{given.pairs or 'all'}-{seed}"
-                    if given.keep
-                    else Path(temporary)
-                )
+                pairs = f"{given.pairs or 'all'}{'-spread' if given.spread else ''}"
+                kept = f"{name}-{given.label or way}-{given.minutes:g}-{pairs}-{seed}"
+                folder = given.keep / kept if given.keep else Path(temporary)
                 folder.mkdir(parents=True, exist_ok=True)
                 found = marian(given, seed, folder) if way == "marian" else one(way, recipe, given, seed, folder)
             facts = {

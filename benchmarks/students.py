@@ -39,6 +39,8 @@ SHAPE = ("--model.layers=6", "--text.sampling=0")
 def train(task: str, given: argparse.Namespace, seed: int, folder: Path) -> dict[str, list[str]]:
     """The teacher into folder/teacher, the student into folder/student; the files of the text."""
     splits = write_splits(RECIPES[task], given.data, None, folder)
+    if (folder / "student" / "trust.safetensors").exists():  # which is written last
+        return splits
     (source, target), (valid_source, valid_target) = splits["train"], splits["valid"]
     text = (
         f"--source={source}",
@@ -50,8 +52,6 @@ def train(task: str, given: argparse.Namespace, seed: int, folder: Path) -> dict
     recipe = flags_of("bench", RECIPES[task], folder)
     width = given.width and (f"--model.d_model={given.width}", f"--model.d_ff={4 * given.width}",
                              f"--model.heads={given.width // 64}", "--optimizer.rate=7e-4")  # fmt: skip
-    if (folder / "student").exists():
-        return splits
     transduce(
         "train", str(folder / "teacher"), *common, f"--minutes={given.minutes:g}", *recipe, *SHAPE, *(width or ())
     )
@@ -114,7 +114,8 @@ def main() -> None:
     given = words.parse_args()
     for seed in given.seeds:
         with tempfile.TemporaryDirectory() as temporary:
-            folder = given.keep / f"{given.task}-{seed}" if given.keep else Path(temporary)
+            name = f"{given.task}-{given.width or 'recipe'}-{given.minutes:g}-{given.student_minutes:g}-{seed}"
+            folder = given.keep / name if given.keep else Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
             splits = train(given.task, given, seed, folder)
             facts = {"task": given.task, "minutes": [given.minutes, given.student_minutes],

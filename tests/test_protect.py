@@ -55,7 +55,8 @@ def items(text: str, kinds: str = ALL) -> list[str]:
         ("numbers", "12 of 1,234.5 or -3% (2024-03-12, 12:30)", ["12", "1,234.5", "-3%", "2024-03-12", "12:30"]),
         ("numbers", "B2B, 5th and x86 stay; COVID-19 费用12美元", ["19", "12"]),
         ("numbers", "2019年11月6日，210万美元，20世纪，3亿，7点45分", ["2019", "6", "45"]),  # 2.1 million, November
-        ("numbers", "2.1 million or 5 Milliarden, 3 millones; 12 mills", ["12"]),
+        ("numbers", "3万5千，1万2,345円，3~5万人，3到5 亿，5千，24時間，工业4.0时代", ["24", "4.0"]),
+        ("numbers", "2.1 million, 5 Milliarden", ["2.1", "5"]),
         ("tags", '<b>a</b><br/> <a href="x y">1 < 2 &amp; 3', ["<b>", "</b>", "<br/>", '<a href="x y">', "&amp;"]),
         ("placeholders", "{name} {{x y}} %s %(n)d %1$s ${HOME} $USER %.2f", None),
         ("placeholders", "100% sure, 50%discount, $5, 5 % so, {a b}", []),

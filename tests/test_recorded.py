@@ -28,7 +28,7 @@ from transduce.decoding.hypotheses import Penalty
 from transduce.decoding.search import Roles
 from transduce.engine import refill
 
-refill.SIZES = (4,)  # fewer places than sentences: some wait
+refill.SIZES = ({places},)
 model = lively(small_model(1, output_bias={biased}, norm={norm!r}))
 some = [request._replace(source=request.source[:5], most=4) for request in requests()[:5]]
 roles = Roles({size}, {n_best}, Penalty(0.6, plain={plain}), exact={exact})
@@ -119,18 +119,27 @@ def test_the_best_hypothesis_is_read_back_as_numpy_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "n_best", "norm", "plain", "exact", "biased"),
+    ("places", "size", "n_best", "norm", "plain", "exact", "biased"),
     [
-        (1, 1, "after", False, True, True),
-        (2, 2, "before", False, True, False),
-        (2, 1, "before", True, True, False),
-        (3, 1, "after", True, False, True),
+        (4, 1, 1, "after", False, True, True),  # fewer places than sentences: some wait
+        (4, 2, 2, "before", False, True, False),
+        (16, 2, 1, "before", True, True, False),  # all arrive together
+        (4, 3, 1, "after", True, False, True),
     ],
 )
 def test_a_recorded_search_is_the_plain_one(
-    size: int, n_best: int, norm: str, plain: bool, exact: bool, biased: bool
+    places: int, size: int, n_best: int, norm: str, plain: bool, exact: bool, biased: bool
 ) -> None:
-    interpreted(RECORDED.format(size=size, n_best=n_best, norm=norm, plain=plain, exact=exact, biased=biased))
+    how = {"places": places, "size": size, "n_best": n_best}
+    interpreted(RECORDED.format(**how, norm=norm, plain=plain, exact=exact, biased=biased))
+
+
+def test_arrivals_are_filled_up_with_the_last_of_them() -> None:
+    from transduce.engine.recorded import _fill  # noqa: PLC0415
+
+    own = torch.full((4, 6), 9, dtype=torch.int32)
+    _fill(own, torch.arange(10, dtype=torch.int32).view(2, 5))
+    assert own[:, :5].tolist() == [[0, 1, 2, 3, 4], *[[5, 6, 7, 8, 9]] * 3]
 
 
 def test_a_full_gpu_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def test_a_run_under_way(tmp_path: Path) -> None:
 
 def test_a_finished_run_and_the_table(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runs.read_run(model_folder).state == "finished"
+    assert "100.0%" in "\n".join(runs.details(runs.read_run(model_folder)))
     (tmp_path / "runs" / "deep").mkdir(parents=True)
     (tmp_path / "runs" / "trained").symlink_to(model_folder)
     under_way(tmp_path / "runs" / "deep" / "one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from transduce.data.layout import lay_out
 from transduce.models import transformer
 from transduce.models.kinds import KINDS, new_model, unfilled_model
+from transduce.models.weights import restore, weights_of
 from transduce.settings.compose import compose
 from transduce.settings.presets import find
 from transduce.text.special import BEGIN, END
@@ -236,11 +238,18 @@ def copy_into_pytorch(ours: transformer.Transformer, theirs: nn.Transformer) -> 
     theirs.decoder.norm.load_state_dict(ours.decoder_norm.state_dict())
 
 
+@pytest.mark.parametrize("score", [{}, {"score": "bilinear", "score_rank": 2}])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_is_to_be_read_draws_nothing(kind: str) -> None:
-    settings = replace(SMALL, kind=kind, tie_source=False)
+def test_a_model_that_is_to_be_read_draws_nothing_and_becomes_the_one_that_is_read(kind: str, score: dict) -> None:
+    settings = replace(SMALL, kind=kind, tie_source=False, **score)
     before = torch.get_rng_state()
-    names = [name for name, _ in unfilled_model(settings, 20, 30).named_parameters()]
+    unfilled = unfilled_model(settings, 20, 30)
     assert torch.equal(torch.get_rng_state(), before)
-    assert names == [name for name, _ in new_model(settings, 20, 30).named_parameters()]
+    model = new_model(settings, 20, 30)
     assert not torch.equal(torch.get_rng_state(), before)
+    restore(unfilled, weights_of(model), Path("model.safetensors"))
+    for one, other in (
+        (unfilled.named_parameters, model.named_parameters),
+        (unfilled.named_buffers, model.named_buffers),
+    ):
+        assert all(torch.equal(a, b) for (_, a), (_, b) in zip(one(), other(), strict=True))

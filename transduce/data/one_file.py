@@ -65,17 +65,18 @@ class TabFile(PairPerLine):
         columns = line.split("\t")
         source, target = (int(column) for column in self.columns or ("1", "2"))
         if len(columns) < 2:
-            raise ValueError(f"no tab between source and target{self._way_out}")
+            raise ValueError(f"no tab between source and target{self._way_out(max(source, target))}")
         if len(columns) < max(source, target):
-            raise ValueError(f"it has {len(columns)} columns, and --columns names number {max(source, target)}")
+            last = max(source, target)
+            raise ValueError(f"it has {len(columns)} columns, and --columns names number {last}{self._way_out(last)}")
         return Pair(columns[source - 1], columns[target - 1])
 
-    @property
-    def _way_out(self) -> str:
+    def _way_out(self, columns: int) -> str:
+        """How to leave out lines with fewer columns than that."""
         if not self.path.endswith(".tsv"):  # it is packed
             return ""
         whole = f"{self.path.removesuffix('.tsv')}.whole.tsv"
-        return f"; without such lines: awk -F'\\t' 'NF > 1' {shlex.quote(self.path)} > {shlex.quote(whole)}"
+        return f"; without such lines: awk -F'\\t' 'NF >= {columns}' {shlex.quote(self.path)} > {shlex.quote(whole)}"
 
 
 class JsonLines(PairPerLine):

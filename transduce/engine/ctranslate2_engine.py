@@ -62,7 +62,7 @@ class CTranslate2Engine:
         self._end = [token_name(END)] if model.source_end else []
         path = _converted(model)
         before = torch.get_num_threads()
-        self._translator = library().Translator(str(path), compute_type=precision, inter_threads=cores, intra_threads=1)
+        self.translator = library().Translator(str(path), compute_type=precision, inter_threads=cores, intra_threads=1)
         torch.set_num_threads(before)  # both have one OpenMP, which now thinks of one thread
         self.name = f"ctranslate2 ({precision}) on {device}"
 
@@ -97,7 +97,7 @@ class CTranslate2Engine:
     def _ask(self, requests: list[Request], roles: Roles, options: dict[str, Any], which: list[int]) -> dict[int, Any]:
         """Some sentences of one least length, each of which may become as long as the longest may: answers to come."""
         some = [requests[i] for i in which]
-        answers = self._translator.translate_batch(
+        answers = self.translator.translate_batch(
             [[*map(token_name, request.source), *self._end] for request in some],
             [[*map(token_name, [*roles.begin, *request.prefix])] for request in some],
             max_decoding_length=max(request.most for request in some) + len(roles.begin),
@@ -124,7 +124,10 @@ def _options(roles: Roles) -> dict[str, Any]:
     if not isinstance(roles.choose, Best):
         raise SettingsError("search.engine=ctranslate2 has greedy and beam search only: take search.engine=auto")
     if roles.penalty.beta:
-        raise SettingsError("search.engine=ctranslate2 has another coverage penalty: take search.engine=auto")
+        raise SettingsError(
+            "search.engine=ctranslate2 counts the padding beside longer neighbours as source that was left out, where "
+            "there is a search.coverage_penalty: take search.engine=auto"
+        )
     options: dict[str, Any] = {"suppress_sequences": [[token_name(PAD)], [token_name(BEGIN)]]}
     for rule in roles.rules:
         if isinstance(rule, NoRepeat):

@@ -25,7 +25,9 @@ from transduce.text.special import BEGIN
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
 ARRIVING = (1, 8, 64, 256, 512, 1024, 2048)  # sentences whose arrival together is recorded too
 MOST_ARRIVALS = 48  # such recordings
-FACTS = 3  # that stand before the tokens of an arrival
+# Sentences that begin are a table of int32, so that all that is said of them comes to the GPU in one go. Its columns:
+# how much of the source is read, the limit of the target, the place; then the source with END, and behind it anything.
+SOURCE, MOST, PLACE, TOKENS = range(4)
 
 
 class Shape(NamedTuple):
@@ -38,20 +40,6 @@ class Shape(NamedTuple):
     wanted: int  # hypotheses a sentence
     penalty: Penalty
     exact: bool
-
-
-class Arrivals(NamedTuple):
-    """Sentences that begin, all that is said of them in one table, so that it comes to the GPU in one go."""
-
-    table: Tensor  # (n, FACTS + S) int32: length of the source, limit, place, then its tokens with END, then anything
-
-    @property
-    def places(self) -> Tensor:
-        return self.table[:, FACTS - 1]
-
-    @property
-    def tokens(self) -> Tensor:
-        return self.table[:, FACTS:]
 
 
 class RecordedSearch:
@@ -69,17 +57,17 @@ class RecordedSearch:
         # what is played leaves nothing there that is read later, so all recordings work in the same memory
         self._workspace = torch.cuda.graph_pool_handle() if device == "cuda" else None
         self._step = self._recorded(self._run)
-        self._arrivals: dict[tuple[int, int], tuple[Arrivals, Callable[[], None]]] = {}
+        self._arrivals: dict[tuple[int, int], tuple[Tensor, Callable[[], None]]] = {}
 
     def step(self) -> None:
         """All sentences that are active, one token further."""
         self._step()
 
-    def put(self, new: Arrivals, places: Tensor) -> None:
-        """New sentences into these places (n). They are put by a recording if one fits, the last of them several times
-        if need be: it comes to the same."""
-        new.places.copy_(places)
-        arriving, width = new.tokens.shape
+    def put(self, new: Tensor, places: Tensor) -> None:
+        """New sentences (n, TOKENS + S) into these places (n), which are written into their table. They are put by a
+        recording if one fits, the last of them several times if need be: it comes to the same."""
+        new[:, PLACE] = places
+        arriving, width = new[:, TOKENS:].shape
         count = next(size for size in ARRIVING if arriving <= size)
         size = count, min(self.shape.sources, recorded_width(width))
         too_many = size not in self._arrivals and len(self._arrivals) >= MOST_ARRIVALS
@@ -87,7 +75,7 @@ class RecordedSearch:
             self._arrive(new)
             return
         if size not in self._arrivals:
-            own = Arrivals(torch.zeros(count, FACTS + size[1], dtype=torch.int32, device=self.device))
+            own = torch.zeros(count, TOKENS + size[1], dtype=torch.int32, device=self.device)
             _fill(own, new)
             self._arrivals[size] = (own, self._recorded(lambda: self._arrive(own)))
         own, arrive = self._arrivals[size]
@@ -111,12 +99,12 @@ class RecordedSearch:
             work()
         return graph.replay
 
-    def _arrive(self, new: Arrivals) -> None:
+    def _arrive(self, new: Tensor) -> None:
         """Encode, project what the decoder looks at, and begin."""
         slots = self.slots
-        source, most, at = new.table[:, :FACTS].t().contiguous().unbind()
+        source, most, at = new[:, :TOKENS].t().contiguous().unbind()
         places = at.long()
-        states = self.encoder.states(new.tokens, source)
+        states = self.encoder.states(new[:, TOKENS:], source)
         for layer, (keys, values) in zip(self.weights.layers, self.memory, strict=True):
             put_memory(F.linear(states, *layer.cross_keys_values), keys, values, at, source)
         first = slots.scores[:1].clone().fill_(IMPOSSIBLE).index_fill_(1, places.new_zeros(1), 0.0)  # only one begins
@@ -172,12 +160,11 @@ def recorded_width(width: int) -> int:
     return -(-width // step) * step
 
 
-def _fill(own: Arrivals, new: Arrivals) -> None:
-    """New sentences into the places that a recording reads, the last one repeated."""
-    to, given = own.table, new.table
-    to[: len(given), : given.size(1)] = given
-    if len(given) < len(to):
-        to[len(given) :] = to[len(given) - 1]
+def _fill(own: Tensor, new: Tensor) -> None:
+    """New sentences into the table that a recording reads, the last one repeated."""
+    own[: len(new), : new.size(1)] = new
+    if len(new) < len(own):
+        own[len(new) :] = own[len(new) - 1]
 
 
 def _project(h: Tensor, weight: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from transduce.errors import SettingsError
 from transduce.fast.kernels.walk_back import columns, walk_back
 
 SIZES = (1, 8, 64, 256, 1024, 4096, 8192, 16384)  # hypotheses side by side; each is recorded by itself
-MANY = 512  # sentences side by side, of which some are always done: a step a round, and else two
+MANY = 512  # sentences side by side, of which some are always done: then a round is one step, if the GPU has work
 PARTS = 8  # of the places; so many must be free before others are put into them, all in one go
 MOST_DONE = 32  # parts whose results may wait
 KEPT = 6  # recordings
@@ -112,7 +112,7 @@ class RefillEngine:
 
     def _stepped(self, search: RecordedSearch, places: Places, before: Look | None) -> Look:
         """A round of steps into the GPU's queue, and behind them the question who is still searched. Where the GPU had
-        to wait for Python, because the model is small, it gets more to do."""
+        to wait for Python, because the model is small, it gets more to do; what is found does not depend on it."""
         has_waited = before is not None and before.is_here()
         steps = 1 if search.shape.sentences >= MANY and not has_waited else 2
         for _ in range(steps):

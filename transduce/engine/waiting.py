@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.hypotheses import Request
-from transduce.engine.recorded import ARRIVING, FACTS, Arrivals
+from transduce.engine.recorded import ARRIVING, MOST, SOURCE, TOKENS
 from transduce.text.special import END
 
 AHEAD = 16  # parts that lie on the GPU and have no place yet
@@ -28,7 +28,7 @@ class Waiting:
         self.lengths = np.fromiter(map(len, self._sources), np.int64, len(requests))
         self.most = np.fromiter(map(operator.attrgetter("most"), requests), np.int64, len(requests))
         self._order = np.argsort(-self.lengths, kind="stable")
-        self._laid_out: deque[tuple[np.ndarray, Arrivals]] = deque()
+        self._laid_out: deque[tuple[np.ndarray, Tensor]] = deque()
         self._begin = 0  # of what is not laid out yet
         self.part = 1  # sentences that are laid out together
 
@@ -42,8 +42,8 @@ class Waiting:
         count = min(self.part, max(size for size in ARRIVING if size == 1 or size * longest <= SLOTS))
         return self._order[self._begin : self._begin + count]
 
-    def take(self) -> tuple[np.ndarray, Arrivals]:
-        """The next part: which requests, and what lies on the GPU; its places are still to be said."""
+    def take(self) -> tuple[np.ndarray, Tensor]:
+        """The next part: which requests, and their table on the GPU, in which places are still to be said."""
         if not self._laid_out:
             self.lay_out()
         return self._laid_out.popleft()
@@ -59,10 +59,10 @@ class Waiting:
         sources = map(self._sources.__getitem__, which.tolist())
         flat = np.fromiter(itertools.chain.from_iterable(sources), np.int32, lengths.sum())
         at = np.arange(lengths.max(initial=0) + 1)
-        table = np.zeros((len(which), FACTS + len(at)), np.int32)
-        table[:, 0] = lengths + 1 if self._source_end else lengths
-        table[:, 1] = self.most[which]
-        tokens = table[:, FACTS:]
+        table = np.zeros((len(which), TOKENS + len(at)), np.int32)
+        table[:, SOURCE] = lengths + 1 if self._source_end else lengths
+        table[:, MOST] = self.most[which]
+        tokens = table[:, TOKENS:]
         tokens[at < lengths[:, None]] = flat
         tokens[at == lengths[:, None]] = END
-        self._laid_out.append((which, Arrivals(self._send(torch.from_numpy(table)))))
+        self._laid_out.append((which, self._send(torch.from_numpy(table))))

@@ -9,7 +9,7 @@ import sentencex
 
 UNSPACED = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, with their punctuation
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_PAUSE = re.compile(r"[,;:，；：、]\s*|\s+")  # where a sentence may be cut if it must be
+_PAUSE = re.compile(r"[,;:](?!\d)\s*|[，；：、]\s*|\s+")  # where a sentence may be cut if it must be
 MOST = 100_000  # characters that are searched for sentence ends in one go
 
 

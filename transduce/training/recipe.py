@@ -116,13 +116,13 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         return
     scripts = facts.source.script, facts.target.script
     alike = scripts[0] == scripts[1]
-    source, target = (_vocabulary(2 * side.words, passes) + _characters(side) for side in (facts.source, facts.target))
+    sides = facts.source, facts.target
+    source, target = (_aligned(_vocabulary(2 * side.words, passes) + _characters(side), device) for side in sides)
     joint = settings.text.joint if recipe.has("text.joint") else alike or device == "cuda"
     if joint:
         both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
         yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
-        size = _shared_vocabulary(facts, passes) if alike else _joined_vocabulary(source, target)
-        size = size if device == "cpu" else size // ALIGNED * ALIGNED
+        size = _aligned(_shared_vocabulary(facts, passes) if alike else _joined_vocabulary(source, target), device)
         yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
     else:
         yield Choice("text.joint", False, f"{scripts[0]} and {scripts[1]} share no words")
@@ -157,6 +157,10 @@ def _vocabulary(words: float, passes: float) -> int:
     twice wants fewer: a rare token would be seen too seldom to be learned."""
     enough = 8000 * (words / 2.4e6) ** 0.4 * min(1.0, passes / 8) ** 0.25
     return int(min(MOST_TOKENS, max(400, enough)) // 100 * 100)
+
+
+def _aligned(size: int, device: str) -> int:
+    return size // ALIGNED * ALIGNED if device == "cuda" else size
 
 
 def _shared_vocabulary(facts: Facts, passes: float) -> int:
