@@ -169,6 +169,7 @@ def test_what_is_recorded_is_used_again_however_little_memory_is_left(monkeypatc
 
 def test_long_sentences_arrive_in_smaller_parts() -> None:
     """They are padded to the longest of a part."""
+    from transduce.engine.recorded import TOKENS  # noqa: PLC0415
     from transduce.engine.waiting import SLOTS, Waiting  # noqa: PLC0415
 
     some = [Request([5] * (300 if i < 3 else 9), 20) for i in range(3000)]
@@ -178,7 +179,7 @@ def test_long_sentences_arrive_in_smaller_parts() -> None:
         expected = waiting.next_size()
         which, arrivals = waiting.take()
         assert len(which) == expected
-        parts.append(arrivals.tokens.shape)
+        parts.append(arrivals[:, TOKENS:].shape)
     assert all(rows * width <= SLOTS for rows, width in parts)
     assert sum(rows for rows, _ in parts) == 3000
     assert max(rows for rows, _ in parts) == 2048
