@@ -16,6 +16,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 import transduce
+from transduce import cli
 from transduce.cli import main
 from transduce.decoding import similarity
 from transduce.decoding.batches import PlainEngine
@@ -430,3 +431,27 @@ def test_flags_of_the_command(model_folder: Path, tmp_path: Path, capsys: pytest
     ):
         assert main(["translate", str(model_folder), str(text), *flags]) == 2
         assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "sentences"),
+    [
+        ("Er kam am 3. Oktober 1990. Er blieb.", ["Er kam am 3. Oktober 1990. ", "Er blieb."]),
+        ("3,5 Mio. Einwohner, bzw. Leute. Ja.", ["3,5 Mio. Einwohner, bzw. Leute. ", "Ja."]),
+        ("I have 3. He has 4.", ["I have 3. ", "He has 4."]),
+        ("das ist gut. es ist alt.", ["das ist gut. ", "es ist alt."]),
+    ],
+)
+def test_german_is_not_cut_by_english_rules(line: str, sentences: list[str]) -> None:
+    assert split_sentences(line) == sentences
+
+
+def test_a_glossary_finds_latin_words_beside_chinese() -> None:
+    glossary = Glossary.of({"iPhone": "phone", "12": "twelve"})
+    found = [entry.source for entry in glossary.find("我用iPhone上网，有12只狗，iPhones和120没有。")]
+    assert found == ["iPhone", "12"]
+
+
+def test_dash_is_standard_input() -> None:
+    assert cli._with_dash_last(["translate", "m", "-", "--beam", "2"]) == ["translate", "m", "--beam", "2", "--", "-"]
+    assert cli._with_dash_last(["translate", "m", "a.de", "-o", "-"]) == ["translate", "m", "a.de", "-o", "-"]

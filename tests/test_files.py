@@ -358,7 +358,10 @@ def test_outputs_are_asked_for(tmp_path: Path, model: Path) -> None:
         check_output(tmp_path / "other name", [mine], force=True)
     with open(mine) as stream, pytest.raises(DataError, match="is an input"):
         check_output(mine, [stream.fileno()], force=True)
-    (tmp_path / "page.html").write_text('<meta name="generator" content="transduce">')
+    mine.write_text("all:\n\ttransduce translate runs/mine a.de -o a.en\n")  # which only speaks of us
+    with pytest.raises(DataError, match="is there already"):
+        check_output(mine)
+    (tmp_path / "page.html").write_text('<!doctype html>\n<meta name="generator" content="transduce">')
     check_output(tmp_path / "page.html")  # ours may be made anew
     check_output(Path("/dev/null"))
 

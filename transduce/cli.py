@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(words: list[str], terminal: Terminal) -> None:
     """Parse a command line, call its command and show the result."""
-    words, settings = split_settings(words)
+    words, settings = split_settings(_with_dash_last(words))
     app = make_app()
     command, bound, ignored = app.parse_args(words, exit_on_error=False, print_error=False)
     if "report" in ignored:
@@ -136,6 +136,15 @@ def run(words: list[str], terminal: Terminal) -> None:
         raise UserError(f"--{name} is a setting of training, which {page} does not take; see: {page} --help")
     show(command(*bound.args, **bound.kwargs))
     sys.stdout.flush()
+
+
+def _with_dash_last(words: list[str]) -> list[str]:
+    """`-` for standard input, which the parser would take for a flag, behind `--`; where it follows a flag it is that
+    flag's value."""
+    found = [i for i, word in enumerate(words) if word == "-" and not words[i - 1].startswith("-")]
+    if not found or "--" in words:
+        return words
+    return [*(word for i, word in enumerate(words) if i not in found), "--", "-"]
 
 
 def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:

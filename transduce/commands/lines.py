@@ -74,11 +74,19 @@ def warn_of_little(sure: float, judged: int, report: Report) -> None:
 
 
 def mark_of(model: Path, files: Sequence[str], *settings: object) -> str:
-    """Four hex digits that tell the same work from another: model, files and all that was asked for."""
+    """Four hex digits that tell the same work from another: model, what is in the files, and all that was asked for."""
     manifest = model / MANIFEST
     facts = [manifest.read_bytes() if manifest.is_file() else b""]
-    facts += [f"{file} {Path(file).stat().st_size if Path(file).is_file() else 0}".encode() for file in files]
+    facts += [file.encode(errors="surrogateescape") + _digest(Path(file)) for file in files]
     return hashlib.sha256(b"\0".join([*facts, repr(settings).encode()])).hexdigest()[:4]
+
+
+def _digest(path: Path) -> bytes:
+    """Of an ordinary file's content; what comes from a pipe can only be believed."""
+    if not path.is_file():
+        return b""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def lines_kept(output: Path | None, resume: bool, mark: str, chunk: int, report: Report) -> Kept | None:

@@ -101,7 +101,7 @@ def to_onnx(model: Model, destination: Path, quantization: str | None, lines: li
 
     sides, s = [*model.tokenizers.files().values()], model.settings.search
     facts: dict[str, object] = {"positions": model.lengths.positions, "extra": s.extra, "penalty": s.penalty}
-    facts |= {"length_penalty": s.length_penalty, "source_end": model.settings.model.source_end}
+    facts |= {"beam": s.beam, "length_penalty": s.length_penalty, "source_end": model.settings.model.source_end}
     texts = {"model.json": strict_json.dumps(facts, indent=1), "translate.py": inspect.getsource(onnx_runner)}
     destination.mkdir()
     files = {**graphs, "source.model": sides[0], "target.model": sides[-1]}
@@ -145,7 +145,7 @@ def load_as(source: Path, to: str, report: Report) -> Model:
         _never_write(model, list(marks_of(tokenizers.target)))  # type: ignore[arg-type]
     plain = replace(settings.text, protect=None, protect_pattern=None)
     extra = settings.search.extra if to == "onnx" else settings.model.max_positions  # whose program has the same limit
-    search = replace(settings.search, beam=1, split=False, extra=extra)
+    search = replace(settings.search, split=False, extra=extra)
     settings = replace(settings, text=plain, search=search)
     return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
 
@@ -198,7 +198,7 @@ def sentences_of_run(folder: Path, model: Model) -> list[str]:
 def _compared(model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float]) -> tuple[Table, float]:
     """Greedy translations by both, one line after the other."""
     begin = time.perf_counter()
-    ours = [t.text for t in model.translate(lines)]
+    ours = [t.text for t in model.with_search(beam=1).translate(lines)]
     seconds = time.perf_counter() - begin
     texts, their_seconds = theirs
     share = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)

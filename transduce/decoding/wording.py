@@ -70,12 +70,15 @@ class Wording:
 
     @cached_property
     def forbidden(self) -> list[list[int]]:
-        """The ways to cut a forbidden word into tokens, at a sentence's begin and within it; of many, the shortest."""
+        """The ways to cut a forbidden word into tokens, at a sentence's begin and within it; of many, the shortest. One
+        in small letters is forbidden with capitals too."""
         ids = {piece: i for i, piece in enumerate(self.pieces) if i >= len(SPECIAL)}
         longest = max(map(len, ids))
         found = []
         for word in map(self._spelled, self.wishes.forbidden):
-            spelled = {form.replace(" ", SPACE) for form in (f" {word}", word if is_unspaced(word) else f" {word}")}
+            cases = {word, word.capitalize(), word.upper()} if word.islower() else {word}
+            forms = [form for case in sorted(cases) for form in (f" {case}", case if is_unspaced(case) else f" {case}")]
+            spelled = dict.fromkeys(form.replace(" ", SPACE) for form in forms)
             ways = [way for form in spelled for way in _ways(form, ids, longest)][:MOST_WAYS]
             if not ways:
                 raise DataError(f"the vocabulary cannot write {word!r}, so there is nothing to forbid")

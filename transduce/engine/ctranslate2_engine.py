@@ -56,8 +56,10 @@ class CTranslate2Engine:
             raise SettingsError(f"search.engine=ctranslate2 cannot take this model: {reason}")
         assert isinstance(model, Transformer)
         precision = "float32" if precision == "auto" else precision
-        if precision in ("bfloat16", "float16"):
-            raise SettingsError(f"search.precision={precision} is not for ctranslate2 on a CPU; take float32 or int8")
+        if precision not in library().get_supported_compute_types("cpu"):
+            raise SettingsError(
+                f"search.precision={precision} is not for ctranslate2 on this CPU; take float32 or int8"
+            )
         cores = usable_cores()
         self._end = [token_name(END)] if model.source_end else []
         path = _converted(model)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.nn.precision import Linear
-from transduce.text.special import PAD
+from transduce.text.special import PAD, UNKNOWN
 
 SLICE = 110_000_000  # numbers in a slice of logits at most: 220 MB in bfloat16; with small ones products get slower
 
@@ -56,8 +56,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _slice(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """The loss of some tokens, Σ -Σ q log p, and its gradient p - q with respect to the logits. PAD counts nothing."""
-    real = (targets != PAD).unsqueeze(1)
+    """The loss of some tokens, Σ -Σ q log p, and its gradient p - q with respect to the logits. PAD counts nothing, nor
+    does UNKNOWN."""
+    real = ((targets != PAD) & (targets != UNKNOWN)).unsqueeze(1)
     z = logits.float()
     log_norm = z.logsumexp(1, keepdim=True)
     right = z.gather(1, targets.unsqueeze(1))

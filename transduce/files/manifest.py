@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def read_manifest(folder: Path) -> dict[str, str]:
 
 
 def _without_manifest(folder: Path) -> str:
-    """What a folder is that has none: a damaged model, or none at all."""
+    """What a folder is that has none: a model of another program, a damaged one, or none at all."""
+    if any((folder / name).exists() for name in ("config.json", "model.bin", "metadata.json")):
+        bring = f"transduce convert {shlex.quote(str(folder))} NEW"
+        return f"{folder} is a model of another program; bring it in first: {bring}"
     if any((folder / name).exists() for name in ("config.yaml", "model.safetensors")):
         return f"{folder} is damaged: {MANIFEST} is missing; {WAY_OUT}"
     return f"{folder} is not a model folder: it has no {MANIFEST}"

@@ -17,7 +17,9 @@ from transduce.errors import DataError, UserError
 from transduce.files.atomic import beside, flush, parts_beside, write_file
 from transduce.files.manifest import MANIFEST
 
-MARK = b"transduce"  # in pages, pictures and reports that are ours; they may be made anew
+MARK = b"transduce"  # in pages and pictures that are ours; they may be made anew
+PICTURES = (b"<!doctype html", b"\x89png", b"%pdf", b"<?xml", b"<svg")  # how pages and pictures begin, in small letters
+FLUSHED = 1024  # lines, a part of every chunk that is translated together
 LOOKED_AT = 4096  # bytes at each end of a file, where the mark stands
 
 
@@ -51,11 +53,12 @@ def is_stream(path: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is empty, or carries our mark."""
+    """Whether a file is empty, or a page or picture with our mark; a text may well speak of us."""
     with open(path, "rb") as stream:
         head = stream.read(LOOKED_AT)
         stream.seek(max(0, path.stat().st_size - LOOKED_AT))
-        return not head or MARK in head or MARK in stream.read(LOOKED_AT)
+        is_picture = head.lstrip().lower().startswith(PICTURES)
+        return not head or (is_picture and (MARK in head or MARK in stream.read(LOOKED_AT)))
 
 
 def belongs_to_model(path: Path) -> bool:
@@ -129,6 +132,8 @@ def write_lines(path: Path, lines: Iterable[str], mark: str = "", kept: Kept | N
             for line in lines:
                 stream.write(line + "\n")
                 written += 1
+                if written % FLUSHED == 0:  # so that a kill leaves whole chunks
+                    stream.flush()
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, path)

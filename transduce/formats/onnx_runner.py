@@ -101,11 +101,14 @@ def normalised(text: str) -> str:
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent)
-    words.add_argument("--beam", type=int, default=1)
+    words.add_argument("--beam", type=int, help="as the model was used before, if not given")
     given = words.parse_args()
+    if not (given.folder / "model.json").is_file():
+        words.error(f"{given.folder} is no folder with a model.json; text comes from standard input: < text.de")
     translator = Translator(given.folder)
+    beam = given.beam or translator.facts.get("beam", 1)
     for line in sys.stdin:
-        print(translator.translate(line, given.beam), flush=True)
+        print(translator.translate(line, beam), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.text.normalise import normalise
-from transduce.text.sentences import is_unspaced
+from transduce.text.sentences import UNSPACED, is_unspaced
+
+SPACED = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words
 
 
 class GlossaryEntry(NamedTuple):
@@ -66,7 +68,7 @@ def _entry_of(source: str, forms: str, place: str) -> GlossaryEntry:
 
 def _as_words(phrase: str) -> str:
     """A pattern for it where it is not part of a longer word; Chinese has no spaces to tell by."""
-    begin, end = (r"\b" if _is_spaced(c) else "" for c in (phrase[0], phrase[-1]))
+    begin, end = f"(?<!{SPACED})" if _is_spaced(phrase[0]) else "", f"(?!{SPACED})" if _is_spaced(phrase[-1]) else ""
     small, capital = phrase[0], phrase[0].upper()
     first = f"[{small}{capital}]" if small.islower() and capital.lower() == small else re.escape(small)
     return begin + first + re.escape(phrase[1:]) + end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection
 
@@ -21,12 +22,21 @@ def is_unspaced(text: str) -> bool:
 def split_sentences(line: str, never: Collection[int] = ()) -> list[str]:
     """The sentences of a line, each with the white space behind it; one, if there are no more. `never`: places where it
     is not cut."""
-    language = "zh" if is_unspaced(line) else "en"  # abbreviations of other languages are known to the latter too
+    if is_unspaced(line):
+        sentences = _segments(line, "zh")
+    else:
+        sentences = _segments(line, "en")
+        if len(sentences) > 1 and not line.islower():  # "am 3. Oktober", "bzw.", "Mio.": only English would cut there
+            ends = set(itertools.accumulate(map(len, _segments(line, "de"))))
+            never = {*never, *(end for end in itertools.accumulate(map(len, sentences)) if end not in ends)}
+    return _rejoined(sentences, never) if never else sentences
+
+
+def _segments(line: str, language: str) -> list[str]:
+    """The sentences of a line by the abbreviations of a language; the line, if they are not all of it."""
     pieces = [line[begin : begin + MOST] for begin in range(0, len(line), MOST)]
     sentences = [sentence for piece in pieces for sentence in sentencex.segment(language, piece)]
-    if "".join(sentences) != line:
-        return [line]
-    return _rejoined(sentences, never) if never else sentences
+    return sentences if "".join(sentences) == line else [line]
 
 
 def _rejoined(sentences: list[str], never: Collection[int]) -> list[str]:

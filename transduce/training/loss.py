@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.text.special import PAD
+from transduce.text.special import PAD, UNKNOWN
 
 
 class Loss(NamedTuple):
@@ -19,7 +19,9 @@ class Loss(NamedTuple):
 
 
 def cross_entropy(logits: Tensor, target_out: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """-Σ q(k) log p(k), where q gives 1 - ε to the right token and spreads ε evenly over the vocabulary."""
+    """-Σ q(k) log p(k), where q gives 1 - ε to the right token and spreads ε evenly over the vocabulary. What the
+    vocabulary cannot write is no right token: no search may write UNKNOWN, so no model is to learn it."""
+    target_out = target_out.masked_fill(target_out == UNKNOWN, PAD)
     total = F.cross_entropy(
         logits.flatten(0, 1).float(),  # (R, T, vocabulary) -> (R*T, vocabulary)
         target_out.flatten(),
