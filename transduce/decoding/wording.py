@@ -76,10 +76,10 @@ class Wording:
         longest = max(map(len, ids))
         found = []
         for word in map(self._spelled, self.wishes.forbidden):
-            cases = {word, word.capitalize(), word.upper()} if word.islower() else {word}
-            forms = [form for case in sorted(cases) for form in (f" {case}", case if is_unspaced(case) else f" {case}")]
+            cases = [word, word.capitalize(), word.upper()] if word.islower() else [word]
+            forms = [form for case in cases for form in (f" {case}", case if is_unspaced(case) else f" {case}")]
             spelled = dict.fromkeys(form.replace(" ", SPACE) for form in forms)
-            ways = [way for form in spelled for way in _ways(form, ids, longest)][:MOST_WAYS]
+            ways = [way for form in spelled for way in _ways(form, ids, longest)[:MOST_WAYS]]
             if not ways:
                 raise DataError(f"the vocabulary cannot write {word!r}, so there is nothing to forbid")
             found += ways
