@@ -381,7 +381,7 @@ def test_what_ctranslate2_has_not_is_refused(folder: Path) -> None:
     model = transduce.load(folder, engine="ctranslate2")
     for changes, complaint in (
         ({"method": "sample"}, "has greedy and beam search only"),
-        ({"coverage_penalty": 0.3}, "has another coverage penalty"),
+        ({"coverage_penalty": 0.3}, "counts the padding beside longer neighbours"),
         ({"repetition_penalty": 1.3}, "has another repetition penalty"),
     ):
         with pytest.raises(SettingsError, match=complaint):

@@ -56,7 +56,8 @@ class CTranslate2Engine:
             raise SettingsError(f"search.engine=ctranslate2 cannot take this model: {reason}")
         assert isinstance(model, Transformer)
         precision = "float32" if precision == "auto" else precision
-        if precision not in library().get_supported_compute_types("cpu"):
+        is_known = precision in library().get_supported_compute_types("cpu")
+        if precision in ("bfloat16", "float16") or not is_known:
             raise SettingsError(
                 f"search.precision={precision} is not for ctranslate2 on this CPU; take float32 or int8"
             )
