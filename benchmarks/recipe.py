@@ -130,10 +130,11 @@ SHOWN = (
 def marian(given: argparse.Namespace, seed: int, folder: Path) -> dict[str, Any]:
     """HF's model in the same time."""
     subprocess.run(
-        [sys.executable, str(HERE / "marian.py"), given.task, "--data", str(given.data), "--minutes",
+        [sys.executable, str(HERE / "marian.py"), given.task, *(["--backwards"] if given.backwards else []), "--data", str(given.data), "--minutes",
          f"{given.minutes:g}", "--seed", str(seed), "--device", given.device, "--every", str(15 * given.minutes),
          "--out", str(folder)], check=True, stdout=sys.stderr)  # fmt: skip
-    result = json.loads((folder / f"marian-{given.task}-{seed}.json").read_text())
+    (written,) = folder.glob(f"marian-*-{seed}.json")
+    result = json.loads(written.read_text())
     return {
         "bleu": round(result["scores"]["BLEU, beam 5"], 2),
         "signature": result["signatures"]["BLEU"],

@@ -48,9 +48,15 @@ def evaluate(
     return _score(metrics(tokenize, lowercase), hypotheses, references, samples or 1)
 
 
-def as_papers_do(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Scored]:
+def as_papers_do(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None = None
+) -> dict[str, Scored]:
     """BLEU with case, the modern way; lower-cased and tokenised, as papers on small data report it; and chrF."""
-    three = {"BLEU": BLEU(), "BLEU lower-cased": BLEU(lowercase=True), "chrF": CHRF()}
+    three = {
+        "BLEU": BLEU(tokenize=tokenize),
+        "BLEU lower-cased": BLEU(lowercase=True, tokenize=tokenize),
+        "chrF": CHRF(),
+    }
     return _score(three, hypotheses, references)
 
 
