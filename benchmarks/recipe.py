@@ -129,8 +129,9 @@ SHOWN = (
 
 def marian(given: argparse.Namespace, seed: int, folder: Path) -> dict[str, Any]:
     """HF's model in the same time."""
+    backwards = ["--backwards"] if given.backwards else []
     subprocess.run(
-        [sys.executable, str(HERE / "marian.py"), given.task, *(["--backwards"] if given.backwards else []), "--data", str(given.data), "--minutes",
+        [sys.executable, str(HERE / "marian.py"), given.task, *backwards, "--data", str(given.data), "--minutes",
          f"{given.minutes:g}", "--seed", str(seed), "--device", given.device, "--every", str(15 * given.minutes),
          "--out", str(folder)], check=True, stdout=sys.stderr)  # fmt: skip
     (written,) = folder.glob(f"marian-*-{seed}.json")

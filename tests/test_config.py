@@ -51,6 +51,7 @@ def test_every_setting_has_help() -> None:
 COMPLAINTS = [
     ({"model": {"layer": 3}}, "unknown setting model.layer, did you mean model.layers"),
     ({"modle": {"layers": 3}}, "unknown setting modle.layers, did you mean model.layers"),
+    ({"search": {"foo": 3}}, "unknown setting search.foo"),
     ({"layers": 3}, "unknown setting layers, did you mean model.layers"),
     ({"model": 3}, "model is a section: write model.key with one of its keys, not model=3"),
     ({"model": {"layers": "three"}}, "model.layers=three must be a whole number"),

@@ -61,6 +61,25 @@ def test_a_glossary_finds_whole_words_longest_first() -> None:
             Glossary.from_lines([wrong], "words.tsv")
 
 
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["hund\tdog", "hund\thound"], r"line 2: 'hund' is in line 1 already; .* write one line with 'dog\|hound'"),
+        (["hund\tdog\tnoun"], "line 1: two columns are read, and there are more"),
+    ],
+)
+def test_a_glossary_line_that_would_be_misread_is_refused(lines: list[str], complaint: str) -> None:
+    with pytest.raises(DataError, match=rf"words, {complaint}"):
+        Glossary.from_lines(lines, "words")
+    assert len(Glossary.from_lines([lines[0].removesuffix("\tnoun")] * 2, "words").entries) == 1
+
+
+def test_a_text_in_small_letters_finds_any_entry() -> None:
+    glossary = Glossary.from_lines(["Hund\tdog", "iPhone 5\tphone"], "words")
+    assert [entry.source for entry in glossary.find("der hund und das iphone 5")] == ["Hund", "iPhone 5"]
+    assert not glossary.find("Der hund und das iphone 5")
+
+
 def test_a_glossary_of_a_dict_has_no_comments() -> None:
     assert Glossary.of({"#1": "number one|first", "a b": "c"}).find("a b is #1")[0].source == "a b"
     assert Glossary.of({"#1": "number one|first"}).entries["#1"].translations == ("number one", "first")
@@ -142,13 +161,15 @@ def test_a_translation_begins_as_asked(model: Model) -> None:
 def test_a_prefix_is_stronger_than_what_forbids_it(model: Model, search: dict, wishes: dict, begin: str) -> None:
     (found,) = model.with_search(**search).stream([SENTENCE], Wishes(**wishes), prefixes=[begin])
     assert found.text.startswith(begin)
-    assert found.status in ("ok", "length")
+    assert found.status in (["unmet"] if "forbidden" in wishes else ["ok", "length"])  # one of two wishes is not met
 
 
 def test_a_prefix_that_cannot_be_written_is_told(model: Model) -> None:
-    (found,) = model.stream([SENTENCE], prefixes=["we 漢"])
-    assert found.text.startswith("we")
-    assert found.status == "unmet"
+    for begin in ("we 漢", "漢"):
+        (found,) = model.stream([SENTENCE], prefixes=[begin])
+        assert found.text.startswith(begin.rstrip(" 漢"))
+        assert found.status == "unmet"
+        assert "▁" not in found.candidates[0].tokens[:1]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +189,31 @@ def test_prefixes_are_as_many_as_lines(model: Model, prefixes: list[str], compla
 def test_terms_need_a_plain_beam_and_that_is_said_at_once(model: Model, search: dict) -> None:
     with pytest.raises(SettingsError, match="need a plain beam"):
         model.with_search(**search).translate(SENTENCE, keep="nothing that is in it")
+
+
+def test_what_is_wanted_and_forbidden(model: Model) -> None:
+    """Another form is written; where there is none, it is refused, or for a single line told."""
+    (found,) = model.translate([SENTENCE], glossary={"bier": "garden|water"}, forbidden=["garden"])
+    assert "water" in words(found.text)
+    assert "garden" not in words(found.text)
+    with pytest.raises(DataError, match=r"the glossary wants 'garden\|gardens', which --forbid forbids"):
+        model.translate([SENTENCE], glossary={"bier": "garden|gardens"}, forbidden=["garden", "gardens"])
+    assert model.translate("ich trinke water", keep="water", forbidden=["water"]).status == "unmet"
+
+
+def test_nothing_that_is_asked_for_is_cut(model: Model) -> None:
+    line = "Er kauft Brot. Bier trinkt er"
+    never = Wording(Wishes(keep=r"Brot\. Bier"), model.tokenizers.target).protection.within(line)
+    assert split_sentences(line, never) == [line] != split_sentences(line)
+    found = model.translate("ich kaufe brot. bier trinke ich.", glossary={"brot. bier": "garden"})
+    assert "garden" in words(found.text)
+
+
+def test_a_limit_holds_for_what_it_cuts(model: Model) -> None:
+    for most in (1, 3):
+        found = model.with_search(max_length=most).translate([SENTENCE, "ich"], n_best=1)
+        assert {len(t.candidates[0].tokens) <= most for t in found} == {True}
+        assert found[0].status == "length"
 
 
 def test_a_glossary_that_cannot_be_written_is_refused_at_once(model: Model) -> None:
@@ -308,6 +354,13 @@ def test_lengths_are_kept(model: Model) -> None:
 def test_sentences_are_found_and_their_white_space_kept() -> None:
     assert split_sentences("Hello there!  How are you?") == ["Hello there!  ", "How are you?"]
     assert split_sentences("你好！今天天气怎么样？") == ["你好！", "今天天气怎么样？"]
+    assert split_sentences("我走了。3个人来了。") == ["我走了。", "3个人来了。"]
+    assert split_sentences("他说：『我走了。』她在U.S.A.工作。 真的！！") == [
+        "他说：『我走了。』",
+        "她在U.S.A.工作。 ",
+        "真的！！",
+    ]
+    assert split_sentences("Half \ud800 a letter. Then more.") == ["Half \ud800 a letter. ", "Then more."]
     assert split_sentences("Dr. Smith went home.") == ["Dr. Smith went home."]
     assert halve("one, two three") == ("one, ", "two three")
     assert halve("abcd") == ("ab", "cd")

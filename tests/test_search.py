@@ -12,8 +12,8 @@ import torch
 from conftest import TARGET_WORDS, small_model, source_rows, target_rows
 
 from transduce.decoding.choose import Best, Draw, Groups, best_continuations
-from transduce.decoding.constrain import Banks
-from transduce.decoding.hypotheses import Hypothesis, Penalty, Request, ranked
+from transduce.decoding.constrain import Banks, Continuation, share_out, width_of
+from transduce.decoding.hypotheses import Beams, Hypothesis, Penalty, Request, ranked
 from transduce.decoding.rules import (
     Forbid,
     NoRepeat,
@@ -24,7 +24,7 @@ from transduce.decoding.rules import (
     within_vocabulary,
 )
 from transduce.decoding.search import Roles, search
-from transduce.decoding.terms import Term, Written
+from transduce.decoding.terms import Begun, Term, Written
 from transduce.models import recurrent
 from transduce.settings.sections import ModelSettings
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
@@ -207,7 +207,7 @@ def test_a_wide_beam_finds_the_best_with_all_terms(kind: str, name: str, count: 
     model = tiny_model(kind, WORDS)
     penalty, asked, rules = CASES[name]
     request = Request(SENTENCE, LONGEST + 1, **asked, terms=TERMS[:count])
-    roles = Roles(150, 1, penalty, rules, Banks(torch.ones(WORDS, dtype=torch.bool)))
+    roles = Roles(150, 1, penalty, rules, Banks(torch.ones(WORDS, dtype=torch.bool), 150))
     (hypotheses,) = search(model, [request], roles, "cpu")
     tokens, score = expected_best(model, name, TERMS[:count])
     if not tokens:  # nothing within the limit has them all
@@ -221,18 +221,72 @@ def test_a_wide_beam_finds_the_best_with_all_terms(kind: str, name: str, count: 
 def test_terms_are_written_however_improbable(size: int) -> None:
     model = sharp_model(1)
     terms = [Term(((25, 26, 27), (28, 29)), False), Term(((30,),), False)]
-    roles = Roles(size, 1, PAPER, choose=Banks(torch.ones(TARGET_WORDS, dtype=torch.bool)))
+    roles = Roles(size, 1, PAPER, choose=Banks(torch.ones(TARGET_WORDS, dtype=torch.bool), size))
     for (best,) in found_by(model, roles, ask(SENTENCES, [12] * 5, terms=terms)):
         assert contains(best.tokens, [25, 26, 27]) or contains(best.tokens, [28, 29])
         assert 30 in best.tokens
         assert best.complete
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_terms_stand_where_they_cost_least(seed: int) -> None:
+    """No worse than the translation without terms, with one put in at any place, and gone on with from there."""
+    model, term = sharp_model(seed), [25, 26, 27]
+    anything = torch.ones(TARGET_WORDS, dtype=torch.bool)
+    room = width_of([Term((tuple(term),), False)], 4) - 4
+    roles = Roles(4, 1, Penalty(0.0), choose=Banks(anything, 4), room=room)
+    found = found_by(model, roles, ask(SENTENCES, [14] * 5, terms=[Term((tuple(term),), False)]))
+    for sentence, (best,) in zip(SENTENCES, found, strict=True):
+        plain = greedy(model, sentence, 14)
+        for place in range(min(len(plain), 10) + 1):
+            begin = [*plain[:place], *term]
+            (others,) = found_by(
+                model, Roles(1, 1, Penalty(0.0), [begin_with_prefix]), ask([sentence], [14], prefix=begin)
+            )
+            assert best.log_probability >= others[0].log_probability - 1e-4 or not others[0].complete
+
+
+def test_terms_do_not_depend_on_the_terms_of_others() -> None:
+    model, anything = sharp_model(2), torch.ones(TARGET_WORDS, dtype=torch.bool)
+    terms = [[Term(((25, 26, 27), (28, 29)), False), Term(((30,),), False)], [Term(((22,),), False)], []]
+    asked = [Request(s, 12, terms=t) for s, t in zip(SENTENCES, terms, strict=False)]
+
+    def found(some: list[Request]) -> list[list[int]]:
+        room = max(width_of(request.terms, 2) for request in some) - 2
+        return [h[0].tokens for h in search(model, some, Roles(2, choose=Banks(anything, 2), room=room), "cpu")]
+
+    assert found(asked) == [tokens for one in asked for tokens in found([one])]
+
+
+def test_each_bank_has_its_places() -> None:
+    free, met, begun = Written(), Written(frozenset([0])), Written(begun=frozenset([Begun(0, 0, 1)]))
+    some = [
+        Continuation(score, 0, token, written, remaining)
+        for token, (score, written, remaining) in enumerate(
+            [(-1, free, 2), (-2, free, 2), (-3, free, 2), (-7, begun, 1), (-8, begun, 1), (-9, met, 0), (-10, met, 0)]
+        )
+    ]
+    assert [c.token for c in share_out(some, 1)] == [0, 3, 5]
+    assert [c.token for c in share_out(some, 2)] == [0, 3, 5, 1, 6]  # the best of each, then the second
+
+
+def test_an_end_competes_with_those_that_have_all_terms() -> None:
+    """A hypothesis with all terms ends, although others that have none are more probable."""
+    beams = Beams.begin([Request([5], 9, terms=[Term(((6,),), False)])], 4, "cpu")
+    beams.tokens, beams.scores = torch.tensor([[[4], [6], [5], [7]]]), torch.tensor([[-1.0, -9.0, -1.5, -2.0]])
+    beams.written = [[Written(), Written(frozenset([0])), Written(), Written()]]
+    log_p = torch.full((1, 4, 9), -1.0)
+    log_p[..., 6] = -20.0  # the term
+    log_p[..., END] = -0.5
+    chosen = Banks(torch.ones(9, dtype=torch.bool), 2)(log_p, beams)
+    assert [(end.beam, end.total) for end in chosen.ends] == [(1, -9.5)]
+
+
 def test_after_a_term_a_word_begins() -> None:
     model = sharp_model(2)
     word_start = torch.zeros(TARGET_WORDS, dtype=torch.bool)
     word_start[[END, 20, 21]] = True
-    roles = Roles(4, 1, PAPER, choose=Banks(word_start))
+    roles = Roles(4, 1, PAPER, choose=Banks(word_start, 4))
     for (best,) in found_by(model, roles, ask(SENTENCES, [12] * 5, terms=[Term(((25,),))])):
         after = [*best.tokens, END][best.tokens.index(25) + 1]
         assert word_start[after]
@@ -330,6 +384,12 @@ def test_groups_find_more_different_targets() -> None:
         return sum(len({tuple(h.tokens[:2]) for h in hypotheses}) for hypotheses in found)
 
     assert first_tokens(Roles(6, 6, PAPER, choose=Groups(3, 5.0))) > first_tokens(Roles(6, 6, PAPER))
+
+
+@pytest.mark.parametrize("diversity", [0.0, 0.3])
+def test_groups_find_no_target_twice(diversity: float) -> None:
+    for hypotheses in found_by(sharp_model(4), Roles(6, 6, PAPER, choose=Groups(3, diversity))):
+        assert len({tuple(h.tokens) for h in hypotheses}) == len(hypotheses) > 1
 
 
 def test_groups_without_diversity_are_beams_of_their_own() -> None:

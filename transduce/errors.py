@@ -53,8 +53,13 @@ class ModelError(UserError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """', did you mean X' when a known name is close, otherwise an empty string."""
+    section, _, key = name.rpartition(".")
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    same = [k for k in known if k.rpartition(".")[0] == section]  # what they share says nothing
+    close = difflib.get_close_matches(key, [k.rpartition(".")[2] for k in same], n=1, cutoff=0.6)
+    close = [f"{section}.{key}" if section else key for key in close]
+    if not same:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not close:  # the right key under the wrong section: layers -> model.layers
-        close = [k for k in known if k.rpartition(".")[2] == name.rpartition(".")[2]][:1]
+        close = [k for k in known if k.rpartition(".")[2] == key][:1]
     return f", did you mean {close[0]}" if close else ""

@@ -78,7 +78,7 @@ class PlainEngine:
         results: list[list[Hypothesis]] = [[] for _ in requests]
         sizes = [len(request.source) + 1 for request in requests]
         workers = torch.get_num_threads() if self.device == "cpu" else 1
-        groups = shared_out(range(len(requests)), sizes, self.larger * roles.slots, roles.size, workers)
+        groups = shared_out(range(len(requests)), sizes, self.larger * roles.slots, roles.size + roles.room, workers)
 
         def search_all(group: list[int]) -> list[list[Hypothesis]]:
             return self._search([requests[i] for i in group], roles)

@@ -95,10 +95,13 @@ class Beams:
         return float(seen.clamp(math.ulp(0.0), 1).log().sum())
 
     def finish(self, row: int, beam: int, total: float, penalty: Penalty, complete: bool) -> None:
-        """Put a hypothesis as it stands, with an END or without, among those that are finished."""
-        tokens = self.tokens[row, beam].tolist()
+        """Put a hypothesis as it stands, with an END or without, among those that are finished. What groups of beams
+        have found before is no other one; a sample is."""
+        tokens, finished = self.tokens[row, beam].tolist(), self.finished[self.sentences[row]]
+        if self.chances is None and any(h.tokens == tokens and h.complete == complete for h in finished):
+            return
         score = penalty.score(total, len(tokens) + complete, self.coverage(row, beam))
-        self.finished[self.sentences[row]].append(Hypothesis(tokens, score, total, complete))
+        finished.append(Hypothesis(tokens, score, total, complete))
 
     def keep(self, rows: list[int]) -> None:
         """Only these sentences go on."""
@@ -109,6 +112,11 @@ class Beams:
         self.requests = [self.requests[r] for r in rows]
         self.sentences = [self.sentences[r] for r in rows]
         self.written = [self.written[r] for r in rows] if self.written else []
+
+
+def within(most: int, h: Hypothesis) -> Hypothesis:
+    """What was not complete at its limit, where END had a place, as long as it may be; its score is that of all."""
+    return h if h.complete else h._replace(tokens=h.tokens[:most])
 
 
 def ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from transduce.decoding.choose import Best, Chooser, Draw, Groups
-from transduce.decoding.constrain import Banks
+from transduce.decoding.constrain import Banks, width_of
 from transduce.decoding.hypotheses import Penalty, Request
 from transduce.decoding.rules import (
     Forbid,
@@ -21,9 +21,11 @@ from transduce.decoding.wording import Wording
 from transduce.settings.sections import SearchSettings
 
 
-def make_roles(s: SearchSettings, n_best: int, wording: Wording) -> Roles:
+def make_roles(s: SearchSettings, wording: Wording) -> Roles:
     """The search that settings ask for, whatever the sentences."""
-    begin = wording.tokenizer.begin
+    begin, n_best = wording.tokenizer.begin, wording.wishes.n_best
+    if s.mbr != "none":  # which chooses among all
+        n_best = s.beam if s.method == "beam" else s.candidates
     penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty, len(begin))
     if s.method == "sample":
         draw = Draw(s.seed, s.temperature, s.top_k, s.top_p, s.min_p)
@@ -51,7 +53,9 @@ def for_requests(roles: Roles, requests: Sequence[Request], wording: Wording) ->
         rules.append(at_least)
     if any(request.prefix for request in requests):
         rules.append(begin_with_prefix)
-    choose = roles.choose
-    if any(request.terms for request in requests):
-        choose = Banks(wording.word_start)  # in place of the plain beam: with another, terms are refused beforehand
-    return roles._replace(rules=rules, choose=choose)
+    roles = roles._replace(rules=rules)
+    if not any(request.terms for request in requests):
+        return roles
+    # in place of the plain beam: with another, terms are refused beforehand
+    room = max(width_of(request.terms, roles.size) for request in requests) - roles.size
+    return roles._replace(choose=Banks(wording.word_start, roles.size), room=room)

@@ -37,6 +37,7 @@ class Roles(NamedTuple):
     exact: bool = True  # stop when no open hypothesis can win, not when `size` have ended
     slots: int = 5120  # of a batch, beams included
     begin: tuple[int, ...] = ()  # tokens that stand before every translation and are no part of it: its language
+    room: int = 0  # hypotheses beyond `size` that are followed where terms must be written
 
 
 @torch.inference_mode()
@@ -46,7 +47,8 @@ def search(
     """The `n_best` best targets of each sentence, best first. `watch` sees the hypotheses after every step."""
     memory = model.encode(lay_out([[[*request.source, END]] for request in requests]).to(device))
     state = model.start(memory)
-    beams = Beams.begin(requests, roles.size, device)
+    width = roles.size + roles.room
+    beams = Beams.begin(requests, width, device)
     tokens = torch.full((len(requests), 1), BEGIN, device=device)
     for token in roles.begin:
         _, state = model.step(tokens, memory, state)
@@ -55,13 +57,13 @@ def search(
         looked: list[Tensor] | None = [] if roles.penalty.beta else None
         logits, state = model.step(tokens, memory, state, looked)  # (R, B, V)
         log_p = logits.float().log_softmax(-1)
-        widens = log_p.size(1) < roles.size
+        widens = log_p.size(1) < width
         if widens:  # the first step: what comes next is the same for all hypotheses
-            log_p = log_p.repeat(1, roles.size, 1)
+            log_p = log_p.repeat(1, width, 1)
         for rule in (never_written, *roles.rules):
             rule(log_p, beams)
         if looked:
-            seen = looked[-1].expand(-1, roles.size, -1)
+            seen = looked[-1].expand(-1, width, -1)
             beams.looked = seen if beams.looked is None else beams.looked + seen
         chosen = roles.choose(log_p, beams)
         _advance(beams, chosen, roles.penalty)

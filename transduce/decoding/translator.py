@@ -13,7 +13,7 @@ from transduce.decoding.alignment import align, aligner_of
 from transduce.decoding.batches import FEW, Engine, PlainEngine
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
-from transduce.decoding.hypotheses import Hypothesis, Request
+from transduce.decoding.hypotheses import Hypothesis, Request, within
 from transduce.decoding.lengths import Lengths
 from transduce.decoding.marks import Marks
 from transduce.decoding.mbr import most_like_the_others
@@ -29,7 +29,7 @@ from transduce.models.ensemble import Ensemble
 from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
-from transduce.settings.sections import SearchSettings, Settings
+from transduce.settings.sections import Settings
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.protect import has_marks
@@ -193,15 +193,15 @@ class Translator:
 
     def _find(self, requests: list[Request], wording: Wording, found: Callable[[int], None]) -> list[list[Hypothesis]]:
         """Sentences with terms apart: their search is slower, and the others need not wait for it."""
-        roles = _roles(self.search, wording)
+        roles = make_roles(self.search, wording)
         if not wording.has_terms:
-            return self.engine.find(requests, for_requests(roles, requests, wording), found) if requests else []
+            return _search(self.engine, requests, for_requests(roles, requests, wording), found)
         results: list[list[Hypothesis]] = [[] for _ in requests]
         for has_terms in (False, True):
             group = [i for i, request in enumerate(requests) if bool(request.terms) == has_terms]
             some = [requests[i] for i in group]
             engine = _engine_for_rules(self) if has_terms else self.engine
-            together = engine.find(some, for_requests(roles, some, wording), found) if some else []
+            together = _search(engine, some, for_requests(roles, some, wording), found)
             for i, hypotheses in zip(group, together, strict=True):
                 results[i] = hypotheses
         return results
@@ -253,11 +253,11 @@ class Translator:
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 
-def _roles(s: SearchSettings, wording: Wording) -> Roles:
-    wanted = wording.wishes.n_best
-    if s.mbr != "none":
-        wanted = s.beam if s.method == "beam" else s.candidates
-    return make_roles(s, wanted, wording)
+def _search(
+    engine: Engine, requests: list[Request], roles: Roles, found: Callable[[int], None]
+) -> list[list[Hypothesis]]:
+    hypotheses = engine.find(requests, roles, found) if requests else []
+    return [[within(r.most - 1, h) for h in some] for r, some in zip(requests, hypotheses, strict=True)]
 
 
 def _engine_for_rules(translator: Translator) -> Engine:
@@ -273,10 +273,10 @@ def _with_marks_kept(
     if not again:
         return found
     some = [marks.with_room(requests[i], translator.lengths.positions) for i in again]
-    roles = _roles(translator.search, wording)
+    roles = make_roles(translator.search, wording)
     roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
     engine = _engine_for_rules(translator)
-    mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
+    mended = dict(zip(again, _search(engine, some, roles, lambda _: None), strict=True))
     return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
 
 

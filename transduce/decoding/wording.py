@@ -51,6 +51,9 @@ class Wording:
         self.protection = protection.with_wishes(self._keep, None if glossary is None else glossary.pattern)
         if glossary is not None:
             _check_glossary(glossary, tokenizer)  # type: ignore[arg-type]
+            for entry in glossary.entries.values() if wishes.forbidden else ():
+                if self._term(entry.translations) is None:
+                    raise DataError(f"the glossary wants {'|'.join(entry.translations)!r}, which --forbid forbids")
 
     @property
     def has_terms(self) -> bool:
@@ -91,9 +94,12 @@ class Wording:
 
     def prefix(self, text: str, source: Hidden) -> tuple[list[int], bool]:
         """The tokens that the translation of a source is to begin with, as far as it can be written; and whether it
-        can be to its end."""
+        can be to its end, with nothing that is forbidden."""
         ids = _tokens([self.protection.hide_known(normalise(text), source)], self.tokenizer)[0] if text.strip() else []
-        return (ids[: ids.index(UNKNOWN)], False) if UNKNOWN in ids else (ids, True)
+        if UNKNOWN not in ids:
+            return ids, not self._is_forbidden(ids)
+        ids = ids[: ids.index(UNKNOWN)]
+        return ids[:-1] if ids and self.pieces[ids[-1]] == SPACE else ids, False
 
     def vocabulary(self, source: Sequence[int]) -> np.ndarray | None:
         """What the shortlist lets a source be written with; its marks in any case."""
@@ -107,12 +113,28 @@ class Wording:
         unchanged and no mark hides; and whether all of it can be written."""
         typed = without_marks(typed)  # which hide what is kept already
         kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(typed) if match.group()]
-        found = [_term((text,), self.tokenizer) for text in kept]
+        found = [self._term((text,)) for text in kept]
         if self.wishes.glossary is not None:
             rest = asked if self._keep is None else self._keep.sub(" ", asked)
-            found += [_term(entry.translations, self.tokenizer) for entry in self.wishes.glossary.find(rest)]
+            found += [self._term(entry.translations) for entry in self.wishes.glossary.find(rest)]
         terms = [term for term in found if term is not None]
         return terms, len(terms) == len(found)
+
+    def _term(self, forms: tuple[str, ...]) -> Term | None:
+        """The forms that may be written, and that the vocabulary can write; None: there is no such."""
+        alternatives = []
+        for form, ids in zip(forms, _tokens(forms, self.tokenizer), strict=True):
+            if not _is_written(ids) or self._is_forbidden(ids):
+                continue
+            alone = self.tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
+            alternatives.append(tuple(ids[1:] if alone else ids))
+        return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms))) if alternatives else None
+
+    def _is_forbidden(self, ids: list[int]) -> bool:
+        """Whether a forbidden word is among these tokens."""
+        return bool(self.wishes.forbidden) and any(
+            ids[i : i + len(word)] == word for word in self.forbidden for i in range(len(ids))
+        )
 
     def are_missing(self, asked: str, typed: str, tokens: Sequence[int]) -> bool:
         """Whether a translation does not have all that was asked for with its source, and can be written."""
@@ -127,17 +149,6 @@ class Wording:
 def _tokens(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
     """Of parts of a translation, without what stands before all of it."""
     return [ids[len(tokenizer.begin) :] for ids in tokenizer.encode(texts)]
-
-
-def _term(forms: tuple[str, ...], tokenizer: Tokenizer) -> Term | None:
-    """The forms that the vocabulary can write; None: there is no such."""
-    alternatives = []
-    for form, ids in zip(forms, _tokens(forms, tokenizer), strict=True):
-        if not _is_written(ids):
-            continue
-        alone = tokenizer.pieces(ids[:1])[0] == SPACE and len(ids) > 1 and is_unspaced(form)
-        alternatives.append(tuple(ids[1:] if alone else ids))
-    return Term(tuple(alternatives), whole_words=not any(map(is_unspaced, forms))) if alternatives else None
 
 
 @lru_cache(maxsize=16)  # a service gives the same one with every sentence

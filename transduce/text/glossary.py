@@ -22,12 +22,14 @@ class GlossaryEntry(NamedTuple):
 
 class Glossary:
     """Entries, found in a sentence as whole words; a longer one before those inside it. One in small letters is also
-    found with a capital, as it has at the beginning of a sentence, and may then be written with one."""
+    found with a capital, as it has at the beginning of a sentence, and may then be written with one. In a text all in
+    small letters, as many people type, any is found."""
 
     def __init__(self, entries: Iterable[GlossaryEntry]) -> None:
         self.entries = {entry.source: entry for entry in entries}
-        longest_first = sorted(self.entries, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(_as_words, longest_first)) or r"(?!)")
+        self.pattern = _any_of(self.entries)
+        self._small = {source.lower(): entry for source, entry in self.entries.items()}
+        self._small_pattern = _any_of(self._small)
 
     @classmethod
     def from_lines(cls, lines: Iterable[str], name: str) -> Glossary:
@@ -41,6 +43,8 @@ class Glossary:
 
     def find(self, text: str) -> list[GlossaryEntry]:
         """The entries for what occurs in a normalised text, in its order, once for each time."""
+        if text.islower():
+            return [self._small[match.group()] for match in self._small_pattern.finditer(text)]
         return [self._entry(match.group()) for match in self.pattern.finditer(text)]
 
     def _entry(self, found: str) -> GlossaryEntry:
@@ -52,11 +56,22 @@ class Glossary:
 
 
 def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:
+    seen: dict[str, tuple[int, GlossaryEntry]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
-        source, tab, forms = line.partition("\t")
-        yield _entry_of(source if tab else "", forms, f"{name}, line {number}")
+        source, tab, forms = line.rstrip().partition("\t")
+        if "\t" in forms:
+            raise DataError(f"{name}, line {number}: two columns are read, and there are more; leave out the others")
+        entry = _entry_of(source if tab else "", forms, f"{name}, line {number}")
+        first, other = seen.setdefault(entry.source, (number, entry))
+        if other != entry:
+            both = "|".join(dict.fromkeys([*other.translations, *entry.translations]))
+            raise DataError(
+                f"{name}, line {number}: {entry.source!r} is in line {first} already; "
+                f"if either is right, write one line with {both!r}"
+            )
+        yield entry
 
 
 def _entry_of(source: str, forms: str, place: str) -> GlossaryEntry:
@@ -64,6 +79,11 @@ def _entry_of(source: str, forms: str, place: str) -> GlossaryEntry:
     if not entry.source or not entry.translations:
         raise DataError(f"{place}: a glossary entry is a word, a tab and its translation (a|b|c)")
     return entry
+
+
+def _any_of(phrases: Iterable[str]) -> re.Pattern[str]:
+    """Of several that begin at one place the longest."""
+    return re.compile("|".join(map(_as_words, sorted(phrases, key=len, reverse=True))) or r"(?!)")
 
 
 def _as_words(phrase: str) -> str:

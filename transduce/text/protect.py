@@ -147,8 +147,8 @@ class Protection:
         self._patterns = [re.compile(pattern) for pattern in (f"[{MARKS}]", *chosen)] if chosen else []
         self._only_usual = settings.protect_pattern is None and kept is None
         self._settings, self._spared = settings, spared
-        wishes = [pattern for pattern in (kept, spared) if pattern is not None]
-        self._in_order = [*wishes, *self._patterns] if self else []
+        self._wishes = [pattern for pattern in (kept, spared) if pattern is not None]
+        self._in_order = [*self._wishes, *self._patterns] if self else []
 
     def with_wishes(self, kept: re.Pattern[str] | None, spared: re.Pattern[str] | None) -> Protection:
         """The same, with what a caller wants hidden too, and what not; what hides nothing stays so."""
@@ -201,8 +201,9 @@ class Protection:
         return found
 
     def within(self, text: str) -> set[int]:
-        """The places at which a text cannot be cut."""
-        return {place for begin, end in self.spans(text) for place in range(begin + 1, end)}
+        """The places at which a text cannot be cut: within what is hidden, or looked for by a caller."""
+        wished = [match.span() for pattern in self._wishes for match in pattern.finditer(text)]
+        return {place for begin, end in [*wished, *self.spans(text)] for place in range(begin + 1, end)}
 
 
 NOTHING = Protection(TextSettings())

@@ -11,6 +11,10 @@ import sentencex
 UNSPACED = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, with their punctuation
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _PAUSE = re.compile(r"[,;:](?!\d)\s*|[，；：、]\s*|\s+")  # where a sentence may be cut if it must be
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no text file can hold
+_FULL_STOP = re.compile(r"[。！？]+[”’」』）】》〉]*\s*")
+_GOES_ON = re.compile(r"[。！？”’」』）】》〉]")
+_DOTTED = re.compile(r"(?<=[A-Za-z0-9]\.)\S")
 MOST = 100_000  # characters that are searched for sentence ends in one go
 
 
@@ -22,32 +26,33 @@ def is_unspaced(text: str) -> bool:
 def split_sentences(line: str, never: Collection[int] = ()) -> list[str]:
     """The sentences of a line, each with the white space behind it; one, if there are no more. `never`: places where it
     is not cut."""
-    if is_unspaced(line):
-        sentences = _segments(line, "zh")
-    else:
-        sentences = _segments(line, "en")
-        if len(sentences) > 1 and not line.islower():  # "am 3. Oktober", "bzw.", "Mio.": only English would cut there
-            ends = set(itertools.accumulate(map(len, _segments(line, "de"))))
-            never = {*never, *(end for end in itertools.accumulate(map(len, sentences)) if end not in ends)}
-    return _rejoined(sentences, never) if never else sentences
+    readable = _SURROGATE.sub("\ufffd", line)  # as sentencex can
+    ends = sorted((_unspaced_ends if is_unspaced(line) else _spaced_ends)(readable) - set(never))
+    return [line[begin:end] for begin, end in itertools.pairwise([0, *ends, len(line)])]
 
 
-def _segments(line: str, language: str) -> list[str]:
-    """The sentences of a line by the abbreviations of a language; the line, if they are not all of it."""
+def _spaced_ends(line: str) -> set[int]:
+    """Where sentences end within a line."""
+    ends = _ends(line, "en")
+    if ends and not line.islower():  # "am 3. Oktober", "bzw.", "Mio.": only English would cut there
+        ends &= _ends(line, "de")
+    return ends
+
+
+def _unspaced_ends(line: str) -> set[int]:
+    """The same in Chinese and Japanese: behind the marks that close a quotation, also before a digit, and not within
+    U.S.A."""
+    found = {match.end() for match in _FULL_STOP.finditer(line)} | _ends(line, "zh")
+    return {end for end in found if end < len(line) and not _GOES_ON.match(line, end) and not _DOTTED.match(line, end)}
+
+
+def _ends(line: str, language: str) -> set[int]:
+    """Where sentencex, with the abbreviations of a language, ends sentences within a line."""
     pieces = [line[begin : begin + MOST] for begin in range(0, len(line), MOST)]
     sentences = [sentence for piece in pieces for sentence in sentencex.segment(language, piece)]
-    return sentences if "".join(sentences) == line else [line]
-
-
-def _rejoined(sentences: list[str], never: Collection[int]) -> list[str]:
-    whole, place = [""], 0
-    for sentence in sentences:
-        if place in never or not place:
-            whole[-1] += sentence
-        else:
-            whole.append(sentence)
-        place += len(sentence)
-    return whole
+    if "".join(sentences) != line:  # it has left something out, so that nobody knows where they stand
+        return set()
+    return set(itertools.accumulate(map(len, sentences))) - {0, len(line)}
 
 
 def halve(text: str, never: Collection[int] = ()) -> tuple[str, str]:
