@@ -78,6 +78,8 @@ def test_adapters_apart_are_the_same_model(tmp_path: Path, base: Path) -> None:
     adapter = tmp_path / "run" / ADAPTER
     assert adapter.stat().st_size < (base / "model.safetensors").stat().st_size / 2
     apart = transduce.load(base, adapter=adapter)
+    named = transduce.load(base, adapter=tmp_path / "run")  # by its folder
+    assert all(torch.equal(w, named.model.state_dict()[name]) for name, w in apart.model.state_dict().items())
     for name, weight in weights_of(ours.model).items():
         assert torch.allclose(weights_of(apart.model)[name], weight, atol=1e-6), name
     lines = [source for source, _ in PAIRS[:20]]
@@ -123,6 +125,13 @@ def test_a_run_with_adapters_resumes_to_the_bit(tmp_path: Path, base: Path) -> N
     one, two = (sorted((tmp_path / name / "training").glob("step-*"))[-1] for name in ("straight", "halves"))
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert (one / file).read_bytes() == (two / file).read_bytes()
+
+
+def test_a_run_goes_on_however_its_start_is_spelled(tmp_path: Path, base: Path) -> None:
+    tuned(tmp_path / "run", base, steps=2)
+    tuned(tmp_path / "run", base.parent / ".." / base.parent.name / base.name, steps=4)
+    with pytest.raises(SettingsError, match="was started with training.start="):
+        tuned(tmp_path / "run", tmp_path / "run", steps=6)
 
 
 def test_a_run_that_begins_with_a_model_resumes_to_the_bit(tmp_path: Path, base: Path) -> None:

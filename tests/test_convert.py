@@ -412,6 +412,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     [
         ("middle", "the model has no weights of 'middle'; parts are encoder"),
         ("encoder.7", "no weights of 'encoder.7'"),
+        ("encoder.0-9", "the encoder has no layer 9; they count from 0"),
         ("encoder,decoder,source,target,projection", "leaves nothing to learn"),
     ],
 )
@@ -443,6 +444,10 @@ def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
         (lambda f: (f / "vocab.json").write_text("{"), "vocab.json is no JSON"),
         (lambda f: (f / "source.spm").write_bytes(b"\x0a\xff"), "SentencePiece model is damaged"),
         (lambda f: (f / "model.safetensors").write_bytes(b"abc"), "damaged"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b"version https://git-lfs.example/v1\noid sha256:0\n"),
+            "only says where git keeps the real file; fetch it: git lfs pull",
+        ),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "that can be read safely"),
         (lambda f: break_(f, "config.json", lambda c: c.update(model_type="t5")), "of the kind 't5'"),
         (lambda f: break_(f, "config.json", lambda c: c.update(d_model=36)), "of another shape: .*q_proj"),

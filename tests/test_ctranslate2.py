@@ -112,7 +112,7 @@ def test_what_older_versions_wrote(tmp_path: Path, changes: dict[str, Any], said
     model = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
     assert model.settings.model.norm == changes["norm"]
     assert model.settings.model.source_end == ("source_end" not in changes)
-    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 30)
     check_scores(folder, model)
 
 
@@ -148,7 +148,7 @@ def test_the_same_translations(tmp_path: Path, changes: dict[str, Any]) -> None:
     model = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
     assert model.settings.model.positions == changes["positions"]
     assert model.settings.model.source_end == changes.get("source_end", True)
-    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 30)
     check_scores(folder, model)
 
 
@@ -180,7 +180,7 @@ def test_opennmt_models_read_no_end_and_call_padding_blank(tmp_path: Path) -> No
     convert(package, tmp_path / "ours")
     model = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
     assert not model.settings.model.source_end
-    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 31)
+    assert [t.text for t in model.translate(LINES)] == by_their_program(folder, model.tokenizers, 1, 30)
     assert not (tmp_path.parent / "escaped").exists()
     plain = transduce.load(tmp_path / "ours", "cpu", beam=1, engine="plain", max_length=30, extra=100, split=False)
     assert [t.text for t in plain.translate(LINES)] == [t.text for t in model.translate(LINES)]
@@ -220,7 +220,7 @@ def test_marians_decoder_begins_with_no_embedding(tmp_path: Path) -> None:
     ours = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
     assert ours.settings.model.source_end
     assert not ours.model.target.tokens.weight[2].any()  # type: ignore[union-attr]
-    assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 31)
+    assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 30)
 
 
 def test_any_begin_will_do_where_it_has_no_embedding(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_any_begin_will_do_where_it_has_no_embedding(tmp_path: Path) -> None:
     edit(folder / "config.json", decoder_start_token="<s>", add_source_eos=True)
     convert(folder, tmp_path / "ours")
     ours = transduce.load(tmp_path / "ours", "cpu", beam=1, max_length=30, extra=100, split=False)
-    assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 31)
+    assert [t.text for t in ours.translate(LINES)] == by_their_program(folder, ours.tokenizers, 1, 30)
 
 
 def test_marks_of_languages_in_text(tmp_path: Path) -> None:

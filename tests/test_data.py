@@ -29,7 +29,7 @@ from transduce.data.survey import HoldOut, survey
 from transduce.data.tokenize import Chunk, Job, Sampling
 from transduce.errors import DataError
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
-from transduce.text.special import BEGIN, END, PAD
+from transduce.text.special import BEGIN, END, MADE, PAD
 from transduce.text.tokenizers import Tokenizers
 
 PAIRS = [("eins", "one"), ("zwei drei", "two three"), ("", "four"), ("fünf", "fünf")]
@@ -217,6 +217,17 @@ def test_holding_out_takes_every_pair_once() -> None:
     assert sorted([*train, *valid]) == list(range(1, 1001))
     assert 28 <= len(valid) <= 30
     assert survey(ListCorpus(pairs[:10])).hold_out(30) == HoldOut(None)
+
+
+def test_what_a_model_has_made_is_not_held_out() -> None:
+    pairs = [(f"{MADE} {i}" if i % 3 else str(i), str(i)) for i in range(1500)]
+    surveyed = survey(ListCorpus(pairs))
+    hold_out = surveyed.hold_out(25)
+    held = surveyed.held_by(hold_out)
+    assert held == [line for line in range(1, 1501) if hold_out.takes(line)]
+    assert 20 <= len(held) <= 25
+    assert not any(pairs[line - 1][0].startswith(MADE) for line in held)
+    assert all(hold_out.leaves(line) for line in range(1, 1501) if line not in held)
 
 
 def test_what_is_held_out_is_not_learned_from_a_copy() -> None:

@@ -51,7 +51,7 @@ SEARCHES = {
     "rules": Roles(3, 2, Penalty(0.6), [NoRepeat(2)]),
     "groups": Roles(4, 4, Penalty(0.6), choose=Groups(2, 0.7)),
     "samples": Roles(3, 3, choose=Draw(5, 1.5, None, 0.9, None), exact=False),
-    "terms": Roles(4, 1, Penalty(0.6), choose=Banks(torch.ones(WORDS, dtype=torch.bool), 4)),
+    "terms": Roles(4, 1, Penalty(0.6), choose=Banks(torch.ones(WORDS, dtype=torch.bool), 4), room=6),
 }
 MODELS = [
     {},

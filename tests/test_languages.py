@@ -225,6 +225,28 @@ def test_training_goes_on_with_other_languages(tmp_path: Path) -> None:
         transduce.train(tmp_path / "other", PAIRS[:9], report=Notes(), training={"start": str(tmp_path / "ours")})
 
 
+def test_commands_that_compare_and_teach_are_told_languages(
+    tmp_path: Path, model_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A model that knows none beside one that knows many; and a vocabulary that has no languages cannot be put in."""
+    convert(many_folder(tmp_path / "m2m", "m2m_100"), tmp_path / "ours", report=(notes := Notes()))
+    assert any("transduce translate" in said and "--source-language" in said for said in notes.said)
+    ours, texts = str(tmp_path / "ours"), [tmp_path / "a.de", tmp_path / "a.en"]
+    for side, path in enumerate(texts):
+        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS[:12]), encoding="utf-8")
+    spoken = ["--source-language", "de", "--target-language", "en"]
+    pair = ["--source", str(texts[0]), "--reference", str(texts[1])]
+    assert main(["compare", ours, str(model_folder), *pair, "-o", str(tmp_path / "c.html"), *spoken]) == 0
+    assert main(["backtranslate", ours, str(texts[1]), "-o", str(tmp_path / "b.de"), *spoken]) == 0
+    assert len((tmp_path / "b.de").read_text(encoding="utf-8").splitlines()) == 12
+    capfd.readouterr()
+    assert main(["compare", ours, str(model_folder), *pair, "-o", str(tmp_path / "d.html")]) == 2
+    assert "say which ones with --source-language" in capfd.readouterr().err
+    with pytest.raises(SettingsError, match="knows languages by tokens of its vocabulary"):
+        training = {"start": ours, "new_vocabulary": True, "steps": 2}
+        transduce.train(tmp_path / "other", PAIRS[:50], report=Notes(), training=training)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -385,8 +385,8 @@ def test_what_a_caller_keeps_is_hidden_too(model: Model) -> None:
         assert re.search(keep, found.text), found
         assert found.status == "ok"
     source, target = model.tokenizers.source, model.tokenizers.target
-    typed = sentences_of(["Die katze, 12 haus"], source, 60, False, EVERYTHING)[0].typed
-    terms, _ = Wording(Wishes(keep=r"[^\w\s]+"), target).terms(typed, typed)
+    (sentence,) = sentences_of(["Die katze, 12 haus"], source, 60, False, EVERYTHING)
+    terms, _ = Wording(Wishes(keep=r"[^\w\s]+"), target).terms(sentence)
     assert len(terms) == 1  # the comma, and not the mark of the number
 
 

@@ -229,12 +229,13 @@ def test_terms_are_written_however_improbable(size: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_terms_stand_where_they_cost_least(seed: int) -> None:
+@pytest.mark.parametrize(("size", "exact"), [(4, True), (4, False)])
+def test_terms_stand_where_they_cost_least(seed: int, size: int, exact: bool) -> None:
     """No worse than the translation without terms, with one put in at any place, and gone on with from there."""
     model, term = sharp_model(seed), [25, 26, 27]
     anything = torch.ones(TARGET_WORDS, dtype=torch.bool)
-    room = width_of([Term((tuple(term),), False)], 4) - 4
-    roles = Roles(4, 1, Penalty(0.0), choose=Banks(anything, 4), room=room)
+    room = width_of([Term((tuple(term),), False)], size) - size
+    roles = Roles(size, 1, Penalty(0.0), choose=Banks(anything, size), exact=exact, room=room)
     found = found_by(model, roles, ask(SENTENCES, [14] * 5, terms=[Term((tuple(term),), False)]))
     for sentence, (best,) in zip(SENTENCES, found, strict=True):
         plain = greedy(model, sentence, 14)
@@ -266,8 +267,19 @@ def test_each_bank_has_its_places() -> None:
             [(-1, free, 2), (-2, free, 2), (-3, free, 2), (-7, begun, 1), (-8, begun, 1), (-9, met, 0), (-10, met, 0)]
         )
     ]
-    assert [c.token for c in share_out(some, 1)] == [0, 3, 5]
-    assert [c.token for c in share_out(some, 2)] == [0, 3, 5, 1, 6]  # the best of each, then the second
+    assert [c.token for c in share_out(some, 1)] == [0, 5, 3]  # of each number of terms, then of each point
+    assert [c.token for c in share_out(some, 2)] == [0, 5, 3, 1, 6]
+
+
+def test_terms_and_forms_have_points_of_their_own() -> None:
+    """Two terms of one length, begun, and two forms of one term."""
+    some = [
+        Continuation(score, 0, token, Written(begun=frozenset(begun)), 3)
+        for token, (score, begun) in enumerate(
+            [(-1, []), (-7, [Begun(0, 0, 1)]), (-8, [Begun(1, 0, 1)]), (-9, [Begun(1, 1, 2)])]
+        )
+    ]
+    assert [c.token for c in share_out(some, 1)] == [0, 1, 2, 3]
 
 
 def test_an_end_competes_with_those_that_have_all_terms() -> None:

@@ -12,14 +12,15 @@ from conftest import Notes, bundled_pairs
 
 import transduce
 from transduce import cli
-from transduce.commands.backtranslate import TAG, backtranslate
+from transduce.commands.backtranslate import backtranslate
 from transduce.commands.compare import compare
 from transduce.commands.distill import distill
 from transduce.decoding.translator import Translator
-from transduce.errors import SettingsError
+from transduce.errors import SettingsError, UserError
 from transduce.inspect.compare_page import Difference, compare_page
 from transduce.models.load import load
 from transduce.report import Table
+from transduce.text.special import MADE
 from transduce.training.loss import from_teacher
 
 PAIRS = bundled_pairs(60)
@@ -42,7 +43,7 @@ def test_text_is_translated_back_line_by_line(tmp_path: Path, model_folder: Path
     lines = one.split("\n")[:-1]
     assert len(lines) == 61
     assert lines[30] == ""
-    assert all(line.startswith(f"{TAG} ") for line in lines if line)
+    assert all(line.startswith(f"{MADE} ") for line in lines if line)
     assert one == same != other
 
 
@@ -102,6 +103,19 @@ def test_a_student_learns_from_its_teacher(tmp_path: Path, model_folder: Path, t
     before = (tmp_path / "student.teacher").stat().st_mtime_ns
     distill(model_folder, tmp_path / "student", source=texts[0], target=texts[1], report=notes)
     assert (tmp_path / "student.teacher").stat().st_mtime_ns == before
+
+
+def test_what_would_fail_after_the_translations_fails_before(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str]
+) -> None:
+    for run, wrong, complaint in (
+        (tmp_path / "x", {"settings": {"model": {"layer": 3}}}, "unknown setting model.layer"),
+        (tmp_path / "x", {"valid_source": str(tmp_path / "none")}, "there is no file"),
+        (model_folder.parent / "." / model_folder.name, {}, "is the teacher; name another folder"),
+    ):
+        with pytest.raises(UserError, match=complaint):
+            distill(model_folder, run, source=texts[0], output=tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
 
 
 def test_pairs_in_one_file_are_refused(tmp_path: Path, model_folder: Path) -> None:

@@ -53,12 +53,11 @@ class ModelError(UserError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """', did you mean X' when a known name is close, otherwise an empty string."""
-    section, _, key = name.rpartition(".")
     known = list(known)
-    same = [k for k in known if k.rpartition(".")[0] == section]  # what they share says nothing
-    close = difflib.get_close_matches(key, [k.rpartition(".")[2] for k in same], n=1, cutoff=0.6)
-    close = [f"{section}.{key}" if section else key for key in close]
-    if not same:
+    section, dot, key = name.rpartition(".")
+    of_section = [k.rpartition(".")[2] for k in known if k.rpartition(".")[0] == section]
+    close = [section + dot + word for word in difflib.get_close_matches(key, of_section, n=1, cutoff=0.6)]
+    if not of_section:  # what a whole section shares with another says nothing, so only then
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not close:  # the right key under the wrong section: layers -> model.layers
         close = [k for k in known if k.rpartition(".")[2] == key][:1]

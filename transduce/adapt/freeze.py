@@ -18,12 +18,18 @@ def is_frozen(name: str, parts: str) -> bool:
 
 def check_parts(names: Sequence[str], parts: str) -> None:
     """Refuse parts that a model does not have, and to freeze all of it."""
-    for part in parts.split(","):
-        if not any(_holds(part.strip(), name) for name in names):
+    for part in map(str.strip, parts.split(",")):
+        if not any(_holds(part, name) for name in names):
             raise SettingsError(
-                f"training.freeze={parts}: the model has no weights of {part.strip()!r}; parts are {', '.join(PARTS)} "
-                f"and layers of a stack, such as encoder.0-3"
+                f"training.freeze={parts}: the model has no weights of {part!r}; parts are {', '.join(PARTS)} (a table "
+                f"that both sides share is the source's) and layers of a stack, such as encoder.0-3"
             )
+        if (
+            (match := LAYERS.fullmatch(part))
+            and match[3]
+            and not any(_holds(f"{match[1]}.{match[3]}", n) for n in names)
+        ):
+            raise SettingsError(f"training.freeze={parts}: the {match[1]} has no layer {match[3]}; they count from 0")
     if all(is_frozen(name, parts) for name in names):
         raise SettingsError(f"training.freeze={parts} leaves nothing to learn")
 

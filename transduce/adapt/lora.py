@@ -73,7 +73,9 @@ def adapter_bytes(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> 
 
 @torch.no_grad()
 def put_adapter(model: nn.Module, path: Path) -> None:
-    """Add an adapter to the model that it was made for, in place; to another it is refused."""
+    """Add an adapter, by its file or its run's folder, to the model that it was made for, in place; to another it is
+    refused."""
+    path = path / ADAPTER if path.is_dir() else path
     base, matrices = read_note(path).get("base"), read_weights(path)
     if base != fingerprint(weights_of(model)):
         raise ModelError(f"{path} was made for another model; an adapter fits only the model it was trained on")

@@ -47,12 +47,17 @@ def _entry(name: str) -> Entry:
 
 def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides:
     """What a run takes over from it, and no flag or file may change."""
-    settings, _ = load_text(folder)
+    settings, tokenizers = load_text(folder)
     if task_of(settings) != task:
         kind = "labels" if task_of(settings).labels else "translates"
         raise SettingsError(f"--from {folder} does not go with --task {task.name}: that model {kind}")
     taken: dict[str, dict[str, Any]] = {name: asdict(getattr(settings, name)) for name in ("model", "text", "search")}
     if new_vocabulary(*layers):  # the new text then decides how it is cut
+        if languages_of(tokenizers.source):
+            raise SettingsError(
+                f"--training.new_vocabulary: {folder} knows languages by tokens of its vocabulary, which a new one "
+                f"would not have"
+            )
         del taken["text"]
         if taken["model"]["tie_source"]:
             del taken["model"]["tie_source"]

@@ -10,11 +10,10 @@ from cyclopts import Parameter
 from transduce.commands import Hidden
 from transduce.commands.lines import check_files, write_translations
 from transduce.report import SILENT
+from transduce.text.special import MADE
 
 if TYPE_CHECKING:
     from transduce.decoding.results import Translation
-
-TAG = "↩"  # before every sentence that a model has made, so that the next one can tell (Caswell et al., 2019)
 
 
 def backtranslate(
@@ -23,7 +22,9 @@ def backtranslate(
     *,
     output: Annotated[Path, Parameter(alias="-o")],
     beam: int | None = None,
-    tag: str = TAG,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    tag: str = MADE,
     resume: bool = False,
     force: bool = False,
     seed: int = 1,
@@ -46,6 +47,10 @@ def backtranslate(
         File of sources to write; a line that cannot be translated is empty there, and training leaves its pair out.
     beam
         Take the best of a beam; without it sentences are drawn at random, which is more varied.
+    source_language
+        Of a model that knows many languages: that of the text, such as en.
+    target_language
+        That of the sources that are wanted, such as de.
     tag
         What every source begins with, so that the model can tell made sentences from real ones; "" for nothing.
     resume
@@ -61,7 +66,7 @@ def backtranslate(
 
     check_files([text], output, force or resume)
     search: dict[str, Any] = {"method": "sample", "seed": seed} if beam is None else {"beam": beam}
-    translator = Model.load(model, device, **search)
+    translator = Model.load(model, device, languages=(source_language, target_language), **search)
 
     def source(t: Translation) -> str:
         usable = t.text if t.status not in ("failed", "length") else ""

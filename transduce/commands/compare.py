@@ -15,6 +15,7 @@ from transduce.report import SILENT, Table
 if TYPE_CHECKING:
     from transduce.inspect.compare_page import Difference
     from transduce.model import Model
+    from transduce.text.languages import Languages
 
 
 def compare(
@@ -27,6 +28,8 @@ def compare(
     lines: int = 20,
     maps: int = 4,
     samples: int = 1000,
+    source_language: str | None = None,
+    target_language: str | None = None,
     device: str = "auto",
     force: bool = False,
     report: Hidden = SILENT,
@@ -56,6 +59,10 @@ def compare(
         Of them, so many with the attention of both models.
     samples
         Bootstrap samples, for intervals and for the test.
+    source_language
+        Of models that know many languages: that of the text, such as de.
+    target_language
+        That of its translation, such as en.
     device
         auto, cpu, cuda or mps.
     force
@@ -64,13 +71,12 @@ def compare(
     from transduce.commands.evaluate import scores_of_text, table_of
     from transduce.data.open import open_corpus
     from transduce.inspect.compare_page import compare_page
-    from transduce.model import Model
     from transduce.settings.task import task_of
 
     if output.suffix.lower() != ".html":
         raise SettingsError(f"--output {output} must end in .html: it is a page")
     check_output(output, force=force)
-    models = [Model.load(folder, device, split=False) for folder in (model, other)]
+    models = _loaded((model, other), device, (source_language, target_language))
     if any(task_of(one.settings).labels for one in models):
         raise SettingsError("compare shows models that translate; for labels: transduce evaluate MODEL --against OTHER")
     pairs = list(open_corpus(source, reference, False, None, None))
@@ -89,6 +95,17 @@ def compare(
     write_output(output, compare_page((str(model), str(other)), table, counts, differences).encode())
     report.say(f"wrote {output}")
     return table
+
+
+def _loaded(folders: tuple[Path, Path], device: str, languages: Languages) -> list[Model]:
+    """Both models; which languages it is about is told to the one that knows many."""
+    from transduce.model import Model
+    from transduce.models.load import load_text
+    from transduce.text.languages import languages_of
+
+    knows = [bool(languages_of(load_text(folder)[1].source)) for folder in folders]
+    told = [languages if one or not any(knows) else (None, None) for one in knows]
+    return [Model.load(folder, device, languages=ones, split=False) for folder, ones in zip(folders, told, strict=True)]
 
 
 def _differences(models: list[Model], pairs: list, texts: list[list[str]], lines: int, maps: int) -> list[Difference]:

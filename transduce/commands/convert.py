@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,8 +101,9 @@ def convert(
             bring_in_vectors(source, place, report)
             return None
         if to == "transduce":
-            _bring_in(_found(source, revision), place, languages, report)
-            report.say(f"{destination} is made; try: transduce translate {destination}")
+            asks = _bring_in(_found(source, revision), place, languages, report)
+            spoken = " --source-language ... --target-language ..." if asks else ""
+            report.say(f"{destination} is made; try: transduce translate {shlex.quote(str(destination))}{spoken}")
             return None
         model = load_as(source, to, report)
         own = [] if text else sentences_of_run(source, model)
@@ -154,13 +156,14 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _bring_in(source: Path, destination: Path, languages: Languages, report: Report) -> None:
+def _bring_in(source: Path, destination: Path, languages: Languages, report: Report) -> bool:
+    """Make the folder; whether it has to be told languages at every use."""
     from transduce.files.manifest import write_folder
     from transduce.files.run_folder import CONFIG, MODEL
     from transduce.models.load import load
     from transduce.models.weights import tensor_bytes
     from transduce.settings import config_file
-    from transduce.text.languages import languages_of, with_languages
+    from transduce.text.languages import languages_of, needs_languages, with_languages
     from transduce.text.tokenizers import Tokenizers
 
     converted = _read(source)
@@ -176,6 +179,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     count = sum(weight.numel() for weight in load(destination).model.parameters())
     many = len(languages_of(tokenizers.source))
     report.say(f"{count:,} weights of {source}{f', {many} languages' if many else ''}")
+    return many > 0 and needs_languages(text)
 
 
 def _read(source: Path) -> Converted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from transduce.settings.sections import Overrides
 
 if TYPE_CHECKING:
     from transduce.model import Model
+    from transduce.text.languages import Languages
 
 TIMED = 500  # sentences that teacher and student are timed on
 
@@ -28,6 +30,8 @@ def distill(
     valid_source: str | None = None,
     valid_target: str | None = None,
     beam: int | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     word_level: float | None = None,
     output: Path | None = None,
     minutes: float | None = None,
@@ -61,6 +65,10 @@ def distill(
         Its translation.
     beam
         Of the teacher; its own setting if not given.
+    source_language
+        Of a teacher that knows many languages: that of the text, such as de.
+    target_language
+        That of the translations that are wanted, such as en.
     word_level
         Above 0 to 1: this share of the loss is the teacher's probability of every token (word-level distillation).
         The student then has the teacher's vocabulary, and every update waits for the teacher.
@@ -75,16 +83,22 @@ def distill(
     from transduce.data.open import BOTH_SIDES
     from transduce.files.run_folder import RunFolder
     from transduce.model import Model
+    from transduce.training.resolve import resolve
 
     if word_level is not None and not 0 < word_level <= 1:
         raise SettingsError(f"--word-level {word_level:g} must be above 0 and at most 1: a share of the loss")
     for flag, file in (("--source", source), ("--target", target), ("--valid-source", valid_source)):
         if file is not None and Path(file).suffix in BOTH_SIDES:
             raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
+    if teacher.resolve() == run.resolve():
+        raise SettingsError(f"{run} is the teacher; name another folder for the student")
     written = output or run.with_name(f"{run.name}.teacher")
+    student = (_going_on if RunFolder(run).has_started else partial(_shape_of_student, teacher))(settings, word_level)
+    resolve(run, None, None, {**student, "data": {**student.get("data", {}), "source": [source]}})  # complains now
+    spoken = (source_language, target_language)
     if not written.exists():
-        check_files([file for file in (source, target) if file], written)
-        model = Model.load(teacher, device or "auto", beam=beam)
+        check_files([file for file in (source, target, valid_source, valid_target) if file], written)
+        model = Model.load(teacher, device or "auto", languages=spoken, beam=beam)
         write_translations(model, teacher, source, written, lambda t: t.text, report, resume=True)
     texts = ([source], [str(written)]) if target is None else ([source, source], [str(written), target])
     if target is not None and valid_source is None and not RunFolder(run).has_started:
@@ -100,21 +114,19 @@ def distill(
         valid_target=valid[1],
         device=device,
         minutes=minutes,
-        settings=_going_on(settings, word_level)
-        if RunFolder(run).has_started
-        else _shape_of_student(teacher, settings, word_level),
+        settings=student,
         report=report,
     )
     if valid_source is None or valid_target is None:
         return None
-    return _compared([teacher, run], valid_source, valid_target, device or "auto", report)
+    return _compared({teacher: spoken, run: (None, None)}, (valid_source, valid_target), device or "auto", report)
 
 
-def _going_on(given: Overrides | None, word_level: float | None) -> Overrides | None:
+def _going_on(given: Overrides | None, word_level: float | None) -> Overrides:
     """What is said of a student that is there already; another share than it has is refused with the rest."""
-    if word_level is None:
-        return given
     sections = {section: dict(keys) for section, keys in (given or {}).items()}
+    if word_level is None:
+        return sections
     return {**sections, "training": {"teacher_share": word_level, **sections.get("training", {})}}
 
 
@@ -141,22 +153,22 @@ def _shape_of_student(teacher: Path, given: Overrides | None, word_level: float 
     }
 
 
-def _compared(folders: list[Path], source: str, reference: str, device: str, report: Report) -> Table:
-    """Score and speed of models on the same text."""
+def _compared(folders: dict[Path, Languages], text: tuple[str, str], device: str, report: Report) -> Table:
+    """Score and speed of models, each for its languages, on the same text."""
     from transduce.data.lines import read_lines
     from transduce.evaluate import bleu
     from transduce.model import Model
 
-    lines, references = list(read_lines(source)), list(read_lines(reference))
+    lines, references = (list(read_lines(file)) for file in text)
     rows = []
-    for folder in folders:
-        model = Model.load(folder, device, split=False)
+    for folder, languages in folders.items():
+        model = Model.load(folder, device, languages=languages, split=False)
         with report.progress(f"translate with {folder}", total=len(lines)) as bar:
             texts = [t.text for t in model.stream(lines, progress=bar)]
         weights = sum(weight.numel() for weight in model.model.parameters())
         score = bleu(texts, references, model.settings.training.bleu_tokenizer)
         rows.append([str(folder), f"{score:.1f}", f"{_speed(model, lines):,.0f}", f"{weights:,}"])
-    return Table(["", "BLEU", "sentences/s", "weights"], rows, [f"{len(lines):,} lines of {source}"])
+    return Table(["", "BLEU", "sentences/s", "weights"], rows, [f"{len(lines):,} lines of {text[0]}"])
 
 
 def _speed(model: Model, lines: list[str]) -> float:

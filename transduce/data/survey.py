@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
 from transduce.text.normalise import normalise
+from transduce.text.special import MADE
 
 ENOUGH = 250_000  # pairs for a vocabulary, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
 SHOWN_EVERY = 10_000  # pairs between two looks at the progress
@@ -22,13 +23,14 @@ MOST_COPIES = 0.1  # of the pairs that training does without; a text that repeat
 @dataclass(frozen=True)
 class HoldOut:
     """Which pairs are set aside for validation: every k-th, beginning with the first; none where there is no k. Others
-    with a source among those, `copies`, are in neither part."""
+    with a source among those, `copies`, are in neither part; what a model has made is never set aside."""
 
     every: int | None = None
     copies: frozenset[int] = frozenset()  # their lines
+    made: frozenset[int] = frozenset()  # likewise, of every k-th
 
     def takes(self, line: int) -> bool:
-        return self.every is not None and (line - 1) % self.every == 0
+        return self.every is not None and (line - 1) % self.every == 0 and line not in self.made
 
     def leaves(self, line: int) -> bool:
         return not self.takes(line) and line not in self.copies
@@ -45,17 +47,25 @@ class Survey:
     stretches: list[Stretch] = field(default_factory=list)  # of its parts
     label_of: array[int] = field(default_factory=lambda: array("i"))  # number of each pair's label
     source_of: array[int] = field(default_factory=lambda: array("q"))  # a hash of each pair's source
+    made: bytearray = field(default_factory=bytearray)  # of each pair, whether a model has made its source
 
     def hold_out(self, wanted: int) -> HoldOut:
-        """About so many of the pairs, never more than a twentieth."""
-        wanted = min(wanted, self.pairs // 20)
-        every = -(-self.pairs // wanted) if wanted else None  # rounded up: no more than wanted are taken
-        copies = self.copies_of(HoldOut(every))
-        return HoldOut(every, copies if len(copies) <= MOST_COPIES * self.pairs else frozenset())
+        """About so many of the pairs that no model has made, never more than a twentieth."""
+        real = self.pairs - sum(self.made)
+        wanted = min(wanted, real // 20)
+        every = -(-real // wanted) if wanted else None  # rounded up: no more than wanted are taken
+        held = HoldOut(every, made=frozenset(i for i in range(1, self.pairs + 1, every or 1) if self.made[i - 1]))
+        copies = self.copies_of(held)
+        return replace(held, copies=copies if len(copies) <= MOST_COPIES * self.pairs else frozenset())
+
+    def held_by(self, hold_out: HoldOut) -> list[int]:
+        """The lines that are set aside."""
+        lines = range(0) if hold_out.every is None else range(1, self.pairs + 1, hold_out.every)
+        return [line for line in lines if hold_out.takes(line)]
 
     def copies_of(self, hold_out: HoldOut) -> frozenset[int]:
         """Lines that are not set aside, with the source of a pair that is."""
-        held = set() if hold_out.every is None else set(self.source_of[:: hold_out.every])
+        held = {self.source_of[line - 1] for line in self.held_by(hold_out)}
         lines = enumerate(self.source_of, 1)
         return frozenset(line for line, source in lines if source in held and not hold_out.takes(line))
 
@@ -76,6 +86,7 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
             lines[place] += 1
             source, target = pair.source, pair.target
             result.source_of.append(hash(source.strip()))
+            result.made.append(source.startswith(MADE))
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
             if labels:
                 label = normalise(target)

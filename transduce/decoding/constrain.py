@@ -9,24 +9,24 @@ is then that of a search without terms, and a term may begin wherever one of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from transduce.decoding.choose import Chosen, End
-from transduce.decoding.hypotheses import IMPOSSIBLE, Beams, Request
-from transduce.decoding.terms import Term, Written
+from transduce.decoding.hypotheses import IMPOSSIBLE, Beams
+from transduce.decoding.terms import Begun, Term, Written
 from transduce.text.special import END
 
-WIDEST = 64  # hypotheses of a sentence
+WIDEST = 64  # hypotheses of a sentence, if its beam or its terms are not more
 
 
 def width_of(terms: Sequence[Term], beam: int) -> int:
     """Hypotheses of a sentence with such terms."""
-    points = sum(max(map(len, term.alternatives)) - 1 for term in terms)
-    return max(beam, min(beam * (len(terms) + 1) + points, WIDEST))
+    points = sum(len(alternative) - 1 for term in terms for alternative in term.alternatives)
+    return max(beam, len(terms) + 1, min(beam * (len(terms) + 1) + points * len(terms), WIDEST))
 
 
 class Continuation(NamedTuple):
@@ -49,13 +49,13 @@ class Banks:
     def __call__(self, log_p: Tensor, beams: Beams) -> Chosen:
         if beams.length == 0:
             beams.written = [[Written()] * log_p.size(1) for _ in beams.requests]
-        log_p = self._forbid(log_p, beams)
-        values, tokens = log_p.topk(min(2 * self.beam, log_p.size(2)), 2)
-        usual = torch.stack([values, tokens.to(values.dtype)], -1).tolist()  # (R, B, 2 beam, 2)
+        scores = beams.scores.tolist()
+        ways = self._ways(self._forbid(log_p, beams, scores), beams)
         ends: list[End] = []
         kept: list[list[Continuation]] = []
         for row, request in enumerate(beams.requests):
-            candidates = sorted(self._candidates(row, request, log_p, beams, usual[row]), key=lambda c: -c.score)
+            followed = zip(scores[row], beams.written[row], ways[row], strict=True)
+            candidates = sorted(_continued(followed, request.terms), key=lambda c: -c.score)
             done = [c for c in candidates if len(c.written.met) == len(request.terms)][: self.beam]
             ends += [End(row, c.parent, c.score) for c in done if c.token == END]
             going_on = share_out([c for c in candidates if c.token != END], self.beam)
@@ -64,16 +64,18 @@ class Banks:
         kept = [[*row, *[nobody] * (log_p.size(1) - len(row))] for row in kept]
         beams.written = [[c.written for c in row] for row in kept]
         numbers = torch.tensor([[(c.parent, c.token) for c in row] for row in kept], device=log_p.device)
-        scores = torch.tensor([[c.score for c in row] for row in kept], device=log_p.device)
-        return Chosen(numbers[..., 0], numbers[..., 1], scores, ends)
+        totals = torch.tensor([[c.score for c in row] for row in kept], device=log_p.device)
+        return Chosen(numbers[..., 0], numbers[..., 1], totals, ends)
 
-    def _forbid(self, log_p: Tensor, beams: Beams) -> Tensor:
+    def _forbid(self, log_p: Tensor, beams: Beams, scores: list[list[float]]) -> Tensor:
         """No end before all terms are there; after a term, a new word; and no detour once there is no room for it."""
         log_p = log_p.clone()
         for row, request in enumerate(beams.requests):
             if beams.length < len(request.prefix):
                 continue  # there is no choice
             for beam, written in enumerate(beams.written[row]):
+                if scores[row][beam] == IMPOSSIBLE:
+                    continue
                 remaining = written.remaining(request.terms)
                 here = log_p[row, beam]
                 if written.at_word_end:
@@ -87,40 +89,57 @@ class Banks:
                         here[allowed] = values
         return log_p
 
-    def _candidates(
-        self, row: int, request: Request, log_p: Tensor, beams: Beams, usual: list[list[list[float]]]
-    ) -> Iterator[Continuation]:
-        """The usual ones, and those that bring a term nearer."""
-        for beam, (score, written) in enumerate(zip(beams.scores[row].tolist(), beams.written[row], strict=True)):
-            if score == IMPOSSIBLE:
+    def _ways(self, log_p: Tensor, beams: Beams) -> list[list[dict[int, float]]]:
+        """Of each hypothesis log-probabilities of what may come next: the likeliest tokens, and those of its terms."""
+        likeliest = log_p.topk(min(2 * self.beam, log_p.size(2)), 2)
+        values, tokens = likeliest.values.tolist(), likeliest.indices.tolist()
+        own = [sorted({t for term in request.terms for t in term.tokens()}) for request in beams.requests]
+        every = sorted({token for some in own for token in some})
+        of_terms, place = log_p[..., every].tolist(), {token: i for i, token in enumerate(every)}
+        return [
+            [
+                {**dict(zip(*usual, strict=True)), **{token: some[place[token]] for token in own[row]}}
+                for some, *usual in zip(of_terms[row], tokens[row], values[row], strict=True)
+            ]
+            for row in range(len(own))
+        ]
+
+
+def _continued(
+    followed: Iterable[tuple[float, Written, dict[int, float]]], terms: Sequence[Term]
+) -> Iterator[Continuation]:
+    """Every hypothesis with every token that may come next, and what is then written."""
+    for beam, (score, written, ways) in enumerate(followed):
+        if score == IMPOSSIBLE:
+            continue
+        wanted = set(written.next_tokens(terms))
+        elsewhere = Written(written.met)  # where any other token leads
+        left = elsewhere.remaining(terms)
+        for token, value in ways.items():
+            if value == IMPOSSIBLE:
                 continue
-            wanted = written.next_tokens(request.terms)
-            ways = {int(token): value for value, token in usual[beam]}
-            ways |= zip(wanted, log_p[row, beam, wanted].tolist(), strict=True)
-            elsewhere = Written(written.met)  # where any other token leads
-            left = elsewhere.remaining(request.terms)
-            for token, value in ways.items():
-                if value == IMPOSSIBLE:
-                    continue
-                if token in wanted:
-                    after = written.advance(token, request.terms)
-                    yield Continuation(score + value, beam, token, after, after.remaining(request.terms))
-                else:
-                    yield Continuation(score + value, beam, token, elsewhere, left)
+            if token in wanted:
+                after = written.advance(token, terms)
+                yield Continuation(score + value, beam, token, after, after.remaining(terms))
+            else:
+                yield Continuation(score + value, beam, token, elsewhere, left)
 
 
 def share_out(candidates: list[Continuation], beam: int) -> list[Continuation]:
-    """Of candidates, best first, those that go on: the best of each bank before the second of any."""
-    before: Counter[int] = Counter()  # candidates of each number of terms
-    points: set[tuple[int, int]] = set()
-    ranked: list[tuple[int, Continuation]] = []
+    """Of candidates, best first, those that go on: for every number of terms written the best, then for every point
+    within a term, then the second for every number, and so on."""
+    before: Counter[int] = Counter()  # candidates with so many terms
+    points: set[tuple[int, frozenset[Begun]]] = set()
+    ranked: list[tuple[int, bool, Continuation]] = []
     for candidate in candidates:
-        number = len(candidate.written.met)
-        rank, point = before[number], (number, candidate.remaining)
+        number, begun = len(candidate.written.met), candidate.written.begun
+        rank = before[number]
         before[number] += 1
-        if candidate.written.begun and point not in points:
-            points.add(point)
-            rank = 0
-        if rank < beam:
-            ranked.append((rank, candidate))
-    return [candidate for _, candidate in sorted(ranked, key=lambda one: one[0])]
+        is_new_point = bool(begun) and (number, begun) not in points
+        if is_new_point:
+            points.add((number, begun))
+        if is_new_point and rank:
+            ranked.append((0, True, candidate))
+        elif rank < beam:
+            ranked.append((rank, False, candidate))
+    return [candidate for _, _, candidate in sorted(ranked, key=lambda one: one[:2])]

@@ -114,11 +114,6 @@ class Beams:
         self.written = [self.written[r] for r in rows] if self.written else []
 
 
-def within(most: int, h: Hypothesis) -> Hypothesis:
-    """What was not complete at its limit, where END had a place, as long as it may be; its score is that of all."""
-    return h if h.complete else h._replace(tokens=h.tokens[:most])
-
-
 def ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Best first; what ran into its limit comes after what ended."""
     return sorted(hypotheses, key=lambda h: (not h.complete, -h.score))

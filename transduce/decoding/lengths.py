@@ -27,10 +27,10 @@ class Lengths(NamedTuple):
     def limit(self, source: int) -> int:
         """Most tokens of a translation, END counted, for a source of so many tokens."""
         s = self.search
-        most = min(source + s.extra, s.max_length or self.positions)
+        most = source + s.extra
         if s.max_ratio is not None:
             most = min(most, math.ceil(source * s.max_ratio))
-        return min(most + 1, self.positions)
+        return min(most + 1, s.max_length or self.positions, self.positions)
 
     def least(self, source: int) -> int:
         """Fewest tokens of a translation, END not counted."""

@@ -2,8 +2,8 @@
 source, each once.
 
 A model that has learned them mostly does so by itself, in any engine. A sentence in which it did not is searched again
-by a rule that leaves no other way. (Marks as terms, in banks of the beam, were measured too, and the texts were worse:
-a beam had to be shared among more banks than it has places.)
+by a rule that leaves no other way. (Marks as terms were measured too, when a beam was still shared out among them, and
+the texts were worse.)
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.text.sentences import is_unspaced
 from transduce.text.words import Links, count_words
+
+if TYPE_CHECKING:
+    from transduce.decoding.sentences import Sentence
 
 
 class Candidate(NamedTuple):
@@ -56,6 +60,21 @@ class TargetScore(NamedTuple):
     log_probability: float
     tokens: int  # END counted
     status: str
+
+
+def join_lines(lines: Sequence[str], sentences: Sequence[Sentence], each: list[Translation]) -> list[Translation]:
+    """One translation a line."""
+    if len(sentences) == len(lines):
+        return each
+    results = []
+    together = zip(sentences, each, strict=True)
+    for number, group in itertools.groupby(together, key=lambda pair: pair[0].line):
+        parts = list(group)
+        if len(parts) == 1:
+            results.append(parts[0][1])
+        else:
+            results.append(join(lines[number], [part for _, part in parts], [s.gap for s, _ in parts]))
+    return results
 
 
 def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Translation:

@@ -116,7 +116,7 @@ def _still_open(beams: Beams, roles: Roles) -> list[int]:
 def _is_done(finished: list[Hypothesis], best: float, limit: int, roles: Roles) -> bool:
     """Whether a sentence has what it needs: `n_best` that the best open hypothesis could no longer beat, were it to
     reach the largest length penalty at no further cost. The usual rule, and that of greedy search: `size` ends."""
-    if not roles.exact or roles.size == 1:
+    if (not roles.exact or roles.size == 1) and not roles.room:  # with terms, those that end first are not the best
         return len(finished) >= roles.size
     hope = best / roles.penalty.of_length(limit)
     return sum(h.score >= hope for h in finished) >= roles.n_best

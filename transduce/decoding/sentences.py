@@ -43,6 +43,7 @@ class Sentence(NamedTuple):
     typed: str  # and in which --keep is: as typed, but for marks
     whole: bool = True  # nothing of it was left out
     long: bool = False  # it is a piece
+    small: bool = False  # it, or what it is a piece of, is all in small letters
     shouted: bool = False  # it is all capitals, and its tokens are those of the same in small letters
     mark: str = (
         ""  # such as >>fra<<, of OPUS-MT's models with many target languages: typed before the line, and read here
@@ -77,7 +78,9 @@ def _read(parts: Sequence[Part], tokenizer: Tokenizer, protection: Protection, u
     hidden = [protection.hide(normalise(f"{part.mark} {part.text}" if part.mark else part.text)) for part in parts]
     encoded = tokenizer.encode([each.text for each in hidden])
     read = [
-        Sentence(part.line, part.gap, part.text, each, ids, each.text, each.text, mark=part.mark)
+        Sentence(
+            part.line, part.gap, part.text, each, ids, each.text, each.text, small=each.text.islower(), mark=part.mark
+        )
         for part, each, ids in zip(parts, hidden, encoded, strict=True)
     ]
     has_capitals = UNKNOWN not in tokenizer.encode([CAPITALS])[0]
@@ -223,8 +226,5 @@ def _pieces(
         Part(sentence.line, sentence.gap, first, sentence.mark),
         Part(sentence.line, between, right.strip(), sentence.mark or typed),
     ]
-    return [
-        piece
-        for part in _read(parts, tokenizer, protection, usual)
-        for piece in _pieces(part, tokenizer, longest, protection, usual)
-    ]
+    halves = [half._replace(small=sentence.small) for half in _read(parts, tokenizer, protection, usual)]
+    return [piece for half in halves for piece in _pieces(half, tokenizer, longest, protection, usual)]

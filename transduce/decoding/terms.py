@@ -20,6 +20,9 @@ class Term(NamedTuple):
     def shortest(self) -> int:
         return min(map(len, self.alternatives))
 
+    def tokens(self) -> set[int]:
+        return {token for alternative in self.alternatives for token in alternative}
+
 
 class Begun(NamedTuple):
     """A point inside an alternative: so many of its tokens are the last ones written."""

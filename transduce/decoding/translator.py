@@ -11,15 +11,15 @@ import numpy as np
 
 from transduce.decoding.alignment import align, aligner_of
 from transduce.decoding.batches import FEW, Engine, PlainEngine
+from transduce.decoding.constrain import width_of
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
-from transduce.decoding.hypotheses import Hypothesis, Request, within
+from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.lengths import Lengths
 from transduce.decoding.marks import Marks
 from transduce.decoding.mbr import most_like_the_others
-from transduce.decoding.results import Candidate, TargetScore, Translation, gravest, join
+from transduce.decoding.results import Candidate, TargetScore, Translation, gravest, join_lines
 from transduce.decoding.roles import for_requests, make_roles
-from transduce.decoding.search import Roles
 from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.trust import Answer, Trust, Verdict, usual_of
 from transduce.decoding.wishes import Wishes, with_prefixes
@@ -173,7 +173,7 @@ class Translator:
         found_all = self._aligned(filled, finished, wording) if wording.wishes.alignment else finished
         translated = map(_restored, filled, found_all)
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
-        return _joined(lines, sentences, each)
+        return join_lines(lines, sentences, each)
 
     def _requests(self, sentences: Sequence[Sentence], prefixes: Sequence[str], wording: Wording) -> list[Request]:
         """A prefix is for the first sentence of its line."""
@@ -192,16 +192,17 @@ class Translator:
         return requests
 
     def _find(self, requests: list[Request], wording: Wording, found: Callable[[int], None]) -> list[list[Hypothesis]]:
-        """Sentences with terms apart: their search is slower, and the others need not wait for it."""
+        """Sentences with terms apart, with few and with many: their search is wider, and the others need not wait."""
         roles = make_roles(self.search, wording)
         if not wording.has_terms:
-            return _search(self.engine, requests, for_requests(roles, requests, wording), found)
+            return self.engine.find(requests, for_requests(roles, requests, wording), found) if requests else []
         results: list[list[Hypothesis]] = [[] for _ in requests]
-        for has_terms in (False, True):
-            group = [i for i, request in enumerate(requests) if bool(request.terms) == has_terms]
+        widths = [width_of(r.terms, roles.size).bit_length() if r.terms else 0 for r in requests]
+        for width in sorted(set(widths)):
+            group = [i for i, one in enumerate(widths) if one == width]
             some = [requests[i] for i in group]
-            engine = _engine_for_rules(self) if has_terms else self.engine
-            together = _search(engine, some, for_requests(roles, some, wording), found)
+            engine = _engine_for_rules(self) if width else self.engine
+            together = engine.find(some, for_requests(roles, some, wording), found)
             for i, hypotheses in zip(group, together, strict=True):
                 results[i] = hypotheses
         return results
@@ -253,13 +254,6 @@ class Translator:
         return tuple(tuple((wording.pieces[token], round(p, 6)) for token, p in row) for row in rows)
 
 
-def _search(
-    engine: Engine, requests: list[Request], roles: Roles, found: Callable[[int], None]
-) -> list[list[Hypothesis]]:
-    hypotheses = engine.find(requests, roles, found) if requests else []
-    return [[within(r.most - 1, h) for h in some] for r, some in zip(requests, hypotheses, strict=True)]
-
-
 def _engine_for_rules(translator: Translator) -> Engine:
     engine = translator.engine
     return engine if engine.takes_rules else PlainEngine(translator.model, translator.device)
@@ -276,7 +270,7 @@ def _with_marks_kept(
     roles = make_roles(translator.search, wording)
     roles = for_requests(roles._replace(rules=[*roles.rules, marks.each_once]), some, wording)
     engine = _engine_for_rules(translator)
-    mended = dict(zip(again, _search(engine, some, roles, lambda _: None), strict=True))
+    mended = dict(zip(again, engine.find(some, roles, lambda _: None), strict=True))
     return [mended.get(i, hypotheses) for i, hypotheses in enumerate(found)]
 
 
@@ -300,7 +294,7 @@ def _restored(sentence: Sentence, translation: Translation) -> Translation:
 
 def _with_wishes(request: Request, sentence: Sentence, begins_with: str, wording: Wording, positions: int) -> Request:
     prefix, whole = wording.prefix(begins_with, sentence.hidden)
-    terms, all_of_them = wording.terms(sentence.asked, sentence.typed)
+    terms, all_of_them = wording.terms(sentence)
     room = len(prefix) + sum(term.shortest for term in terms) + 1  # what was asked for comes before the limit
     short = request.vocabulary
     if short is not None:  # what was asked for may be written too
@@ -317,7 +311,7 @@ def _status(sentence: Sentence, request: Request, best: Hypothesis, wording: Wor
     if request.unwritable:
         return "unmet"
     if not best.complete:
-        missing = wording.are_missing(sentence.asked, sentence.typed, best.tokens)
+        missing = wording.are_missing(sentence, best.tokens)
         lost = wording.marks is not None and not wording.marks.are_kept(sentence.source, best.tokens)
         return "unmet" if missing or lost else "length"
     return "long" if sentence.long else "ok"
@@ -332,18 +326,3 @@ def _trusted(sentences: Sequence[Sentence], found: list[Translation], trust: Tru
         verdict = next(verdicts) if candidate else Verdict(0.0, "ok")
         judged.append(t._replace(confidence=verdict.confidence, status=gravest([t.status, verdict.status])))
     return judged
-
-
-def _joined(lines: Sequence[str], sentences: list[Sentence], each: list[Translation]) -> list[Translation]:
-    """One translation a line."""
-    if len(sentences) == len(lines):
-        return each
-    results = []
-    together = zip(sentences, each, strict=True)
-    for number, group in itertools.groupby(together, key=lambda pair: pair[0].line):
-        parts = list(group)
-        if len(parts) == 1:
-            results.append(parts[0][1])
-        else:
-            results.append(join(lines[number], [part for _, part in parts], [s.gap for s, _ in parts]))
-    return results

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.marks import Marks
+from transduce.decoding.sentences import Sentence
 from transduce.decoding.shortlist import ShortlistIds
 from transduce.decoding.terms import Term, Written
 from transduce.decoding.wishes import Wishes
@@ -48,7 +49,7 @@ class Wording:
             self._keep = None if wishes.keep is None else re.compile(wishes.keep)
         except re.error as error:
             raise SettingsError(f"--keep {wishes.keep} is no regular expression: {error}") from error
-        self.protection = protection.with_wishes(self._keep, None if glossary is None else glossary.pattern)
+        self.protection = protection.with_wishes(self._keep, None if glossary is None else glossary.spans)
         if glossary is not None:
             _check_glossary(glossary, tokenizer)  # type: ignore[arg-type]
             for entry in glossary.entries.values() if wishes.forbidden else ():
@@ -108,15 +109,16 @@ class Wording:
         marks = [] if self.marks is None else [token for tokens in self.marks.ids(source) for token in tokens]
         return np.union1d(self.shortlist.of(source), np.array(marks, np.int64))
 
-    def terms(self, asked: str, typed: str) -> tuple[list[Term], bool]:
-        """What must be written for a source (see Sentence): its glossary entries, and what is to be taken over
-        unchanged and no mark hides; and whether all of it can be written."""
-        typed = without_marks(typed)  # which hide what is kept already
+    def terms(self, sentence: Sentence) -> tuple[list[Term], bool]:
+        """What must be written for a source: its glossary entries, and what is to be taken over unchanged and no mark
+        hides; and whether all of it can be written."""
+        typed = without_marks(sentence.typed)  # which hide what is kept already
         kept = [] if self._keep is None else [match.group() for match in self._keep.finditer(typed) if match.group()]
         found = [self._term((text,)) for text in kept]
         if self.wishes.glossary is not None:
-            rest = asked if self._keep is None else self._keep.sub(" ", asked)
-            found += [self._term(entry.translations) for entry in self.wishes.glossary.find(rest)]
+            rest = sentence.asked if self._keep is None else self._keep.sub(" ", sentence.asked)
+            entries = self.wishes.glossary.find(rest, sentence.small)
+            found += [self._term(entry.translations) for entry in entries]
         terms = [term for term in found if term is not None]
         return terms, len(terms) == len(found)
 
@@ -136,11 +138,11 @@ class Wording:
             ids[i : i + len(word)] == word for word in self.forbidden for i in range(len(ids))
         )
 
-    def are_missing(self, asked: str, typed: str, tokens: Sequence[int]) -> bool:
+    def are_missing(self, sentence: Sentence, tokens: Sequence[int]) -> bool:
         """Whether a translation does not have all that was asked for with its source, and can be written."""
         if not self.has_terms:
             return False
-        (terms, _), written = self.terms(asked, typed), Written()
+        (terms, _), written = self.terms(sentence), Written()
         for token in tokens:
             written = written.advance(token, terms)
         return written.remaining(terms) > 0

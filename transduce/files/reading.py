@@ -13,6 +13,7 @@ from pathlib import Path
 
 SMALL = 1_000_000  # bytes that a file of settings, a manifest or a state may have
 VOCABULARY = 64_000_000  # and a tokenizer
+LARGE_FILE_POINTER = b"version https://git-lfs"  # what a clone without Git LFS has in place of a large file
 
 
 def problem_with(path: Path, most: int | None = None) -> str | None:
@@ -29,6 +30,8 @@ def problem_with(path: Path, most: int | None = None) -> str | None:
         return "is not an ordinary file"
     if not os.access(path, os.R_OK):
         return "cannot be read"
+    if facts.st_size < 200 and path.read_bytes().startswith(LARGE_FILE_POINTER):
+        return "only says where git keeps the real file; fetch it: git lfs pull"
     if most is not None and facts.st_size > most:
         return f"has {facts.st_size:,} bytes, more than the {most:,} it may have"
     return None

@@ -155,21 +155,15 @@ def _norm(to: Any, norm: nn.LayerNorm) -> None:
 
 
 def translations(folder: Path, tokenizers: Tokenizers, lines: list[str], most: int) -> tuple[list[str], float]:
-    """Greedy ones by CTranslate2 of what was written, of at most so many tokens, and the seconds they took."""
+    """Greedy ones by CTranslate2 of what was written, one after the other, of at most so many tokens, and the seconds
+    they took."""
     before = torch.get_num_threads()
     translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
     sources = [tokenizers.source.pieces(ids) for ids in tokenizers.source.encode(lines)]
-    begin = time.perf_counter()
     never = [[SPECIAL[PAD]], [SPECIAL[BEGIN]]]
-    found = translator.translate_batch(
-        sources,
-        beam_size=1,
-        max_batch_size=32,
-        disable_unk=True,
-        suppress_sequences=never,
-        max_input_length=0,
-        max_decoding_length=most,
-    )
+    how = {"beam_size": 1, "disable_unk": True, "suppress_sequences": never, "max_input_length": 0}
+    begin = time.perf_counter()
+    found = [translator.translate_batch([one], max_decoding_length=most, **how)[0] for one in sources]
     seconds = time.perf_counter() - begin
     torch.set_num_threads(before)  # both have one OpenMP, which now thinks of one thread
     ids = {piece: i for i, piece in enumerate(tokenizers.target.pieces(range(tokenizers.target.size)))}

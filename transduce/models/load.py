@@ -58,8 +58,8 @@ def speaking(loaded: Loaded, folder: str | Path, languages: Languages) -> Loaded
         if known:
             raise SettingsError(
                 f"{folder} knows {len(known)} languages ({', '.join(known[:4])}, ...): say which ones with "
-                f"--source-language and --target-language, in Python languages=({known[0]!r}, {known[-1]!r}); a "
-                f"command that does not take them wants a model that transduce convert brought in with them"
+                f"--source-language and --target-language, in Python languages=({known[0]!r}, {known[-1]!r}); or bring "
+                f"it in with them, by transduce convert"
             )
     return Loaded(model, tokenizers, replace(settings, text=text))
 

@@ -173,8 +173,8 @@ def _impossible_search(s: SearchSettings) -> Iterator[str]:
         yield f"search.precision={s.precision} needs search.engine=ctranslate2"
     if s.beam % s.groups:
         yield f"search.beam={s.beam} must be a multiple of search.groups={s.groups}"
-    if s.min_length and s.max_length is not None and s.min_length > s.max_length:
-        yield f"search.min_length={s.min_length} must not exceed search.max_length={s.max_length}"
+    if s.min_length and s.max_length is not None and s.min_length >= s.max_length:
+        yield f"search.min_length={s.min_length} must be below search.max_length={s.max_length}, which counts the end"
     if s.max_ratio is not None and s.min_ratio > s.max_ratio:
         yield f"search.min_ratio={s.min_ratio} must not exceed search.max_ratio={s.max_ratio}"
     if s.mbr != "none" and s.method == "beam" and s.beam < 3:

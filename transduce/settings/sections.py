@@ -302,7 +302,7 @@ class SearchSettings:
     min_p: float | None = setting(None, "draw among tokens with this share of the best one's", above=0, most=1)
     seed: int = setting(1, "of sampling; a sentence draws the same in any company", least=0)
     min_length: int = setting(0, "fewest tokens of a translation", least=0)
-    max_length: int | None = setting(None, "most tokens of a translation", least=1)
+    max_length: int | None = setting(None, "most tokens of a translation, its end counted as one", least=1)
     min_ratio: float = setting(0.0, "fewest tokens for each of the source", least=0, most=100)
     max_ratio: float | None = setting(None, "most tokens for each of the source", above=0, most=100)
     extra: int = setting(50, "most tokens of a translation beyond those of the source", least=0)

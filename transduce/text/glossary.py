@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.text.normalise import normalise
-from transduce.text.sentences import UNSPACED, is_unspaced
+from transduce.text.sentences import UNSPACED
 
 SPACED = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words
 
@@ -23,13 +24,13 @@ class GlossaryEntry(NamedTuple):
 class Glossary:
     """Entries, found in a sentence as whole words; a longer one before those inside it. One in small letters is also
     found with a capital, as it has at the beginning of a sentence, and may then be written with one. In a text all in
-    small letters, as many people type, any is found."""
+    small letters, as many people type, entries with capitals are found too, but for those that are ALL CAPS."""
 
     def __init__(self, entries: Iterable[GlossaryEntry]) -> None:
         self.entries = {entry.source: entry for entry in entries}
-        self.pattern = _any_of(self.entries)
-        self._small = {source.lower(): entry for source, entry in self.entries.items()}
-        self._small_pattern = _any_of(self._small)
+        with_capital = {_capital(source): source for source in self.entries if source[0].islower()}
+        self._sources = {**with_capital, **{source: source for source in self.entries}}  # of what is found
+        self._pattern = _any_of(self._sources)
 
     @classmethod
     def from_lines(cls, lines: Iterable[str], name: str) -> Glossary:
@@ -41,18 +42,32 @@ class Glossary:
         """From words with their translations, written as in a file."""
         return cls(_entry_of(source, forms, f"glossary[{source!r}]") for source, forms in words.items())
 
-    def find(self, text: str) -> list[GlossaryEntry]:
-        """The entries for what occurs in a normalised text, in its order, once for each time."""
-        if text.islower():
-            return [self._small[match.group()] for match in self._small_pattern.finditer(text)]
-        return [self._entry(match.group()) for match in self.pattern.finditer(text)]
+    @cached_property
+    def small(self) -> Glossary:
+        """What is found in a text all in small letters: there an entry in small letters goes before another."""
+        others = (entry for source, entry in self.entries.items() if not (source.isupper() and len(source) > 1))
+        small = {entry.source.lower(): entry._replace(source=entry.source.lower()) for entry in others}
+        return Glossary({**small, **{s: e for s, e in self.entries.items() if s in small}}.values())
+
+    def find(self, text: str, is_small: bool = False) -> list[GlossaryEntry]:
+        """The entries for what occurs in a normalised text, in its order, once for each time. `is_small`: the sentence
+        is all in small letters."""
+        if is_small:
+            return self.small.find(text)
+        return [self._entry(match.group()) for match in self._pattern.finditer(text)]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where they occur."""
+        glossary = self.small if text.islower() else self
+        return [match.span() for match in glossary._pattern.finditer(text)]
 
     def _entry(self, found: str) -> GlossaryEntry:
-        if found in self.entries:
-            return self.entries[found]
-        entry = self.entries[found[0].lower() + found[1:]]
-        capitals = (form[0].upper() + form[1:] for form in entry.translations)
-        return entry._replace(translations=tuple(dict.fromkeys([*entry.translations, *capitals])))
+        entry = self.entries[self._sources[found]]
+        if entry.source == found:
+            return entry
+        return entry._replace(
+            translations=tuple(dict.fromkeys([*entry.translations, *map(_capital, entry.translations)]))
+        )
 
 
 def _entries(lines: Iterable[str], name: str) -> Iterator[GlossaryEntry]:
@@ -81,18 +96,16 @@ def _entry_of(source: str, forms: str, place: str) -> GlossaryEntry:
     return entry
 
 
+def _capital(phrase: str) -> str:
+    return phrase[0].upper() + phrase[1:]
+
+
 def _any_of(phrases: Iterable[str]) -> re.Pattern[str]:
-    """Of several that begin at one place the longest."""
-    return re.compile("|".join(map(_as_words, sorted(phrases, key=len, reverse=True))) or r"(?!)")
-
-
-def _as_words(phrase: str) -> str:
-    """A pattern for it where it is not part of a longer word; Chinese has no spaces to tell by."""
-    begin, end = f"(?<!{SPACED})" if _is_spaced(phrase[0]) else "", f"(?!{SPACED})" if _is_spaced(phrase[-1]) else ""
-    small, capital = phrase[0], phrase[0].upper()
-    first = f"[{small}{capital}]" if small.islower() and capital.lower() == small else re.escape(small)
-    return begin + first + re.escape(phrase[1:]) + end
-
-
-def _is_spaced(character: str) -> bool:
-    return bool(re.match(r"\w", character)) and not is_unspaced(character)
+    """A pattern for any of them where it is not part of a longer word, the longest where several begin; Chinese has no
+    spaces to tell by. By first characters, so that of thousands few are tried at a place."""
+    by_first: dict[str, list[str]] = {}
+    for phrase in sorted(phrases, key=len, reverse=True):
+        by_first.setdefault(phrase[0], []).append(re.escape(phrase[1:]))
+    one = "|".join(f"{re.escape(first)}(?:{'|'.join(rests)})" for first, rests in by_first.items()) or r"(?!)"
+    begins, ends = f"(?:(?<!{SPACED})|(?!{SPACED}))", f"(?:(?!{SPACED})|(?<!{SPACED}))"  # on one side of it no letter
+    return re.compile(f"{begins}(?:{one}){ends}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ _TOUCHING = re.compile(rf"(?<=[{MARKS}])(?=[{MARKS}]|{_LETTER})|(?<={_LETTER})(?
 _NAME = re.compile(rf"(?<!\w)[^\W\d_{UNSPACED}]{{2,}}+(?!\w)")
 NAMES = 0.05, 3  # the share of pairs in training in which names are hidden too, and how many of them at most
 Span = tuple[int, int]  # where an item begins and ends
+SPARED = 1  # place of what is spared among all that is looked for
 
 
 class Side(NamedTuple):
@@ -137,9 +138,12 @@ class Protection:
     """What is hidden: items of some kinds, and what a pattern of the user's matches."""
 
     def __init__(
-        self, settings: TextSettings, kept: re.Pattern[str] | None = None, spared: re.Pattern[str] | None = None
+        self,
+        settings: TextSettings,
+        kept: re.Pattern[str] | None = None,
+        spared: Callable[[str], Iterable[Span]] | None = None,
     ) -> None:
-        """`kept`: what is hidden before anything else; `spared`: what of the rest is never hidden."""
+        """`kept`: what is hidden before anything else; `spared`: gives what of the rest is never hidden."""
         kinds = [kind.strip() for kind in (settings.protect or "").split(",")]
         usual = "|".join(PATTERNS[kind] for kind in PATTERNS if kind in kinds)
         chosen = [pattern for pattern in (settings.protect_pattern, usual) if pattern]
@@ -147,10 +151,9 @@ class Protection:
         self._patterns = [re.compile(pattern) for pattern in (f"[{MARKS}]", *chosen)] if chosen else []
         self._only_usual = settings.protect_pattern is None and kept is None
         self._settings, self._spared = settings, spared
-        self._wishes = [pattern for pattern in (kept, spared) if pattern is not None]
-        self._in_order = [*self._wishes, *self._patterns] if self else []
+        self._kept = [kept] if kept is not None else []
 
-    def with_wishes(self, kept: re.Pattern[str] | None, spared: re.Pattern[str] | None) -> Protection:
+    def with_wishes(self, kept: re.Pattern[str] | None, spared: Callable[[str], Iterable[Span]] | None) -> Protection:
         """The same, with what a caller wants hidden too, and what not; what hides nothing stays so."""
         return Protection(self._settings, kept, spared)
 
@@ -193,17 +196,23 @@ class Protection:
         if not self or (self._only_usual and not _HINT.search(text)):
             return found  # which is soon seen
         taken = bytearray(len(text))
-        for pattern in self._in_order:
-            for begin, end in (match.span() for match in pattern.finditer(text)):
+        for number, spans in enumerate(self._in_order(text)):
+            for begin, end in spans:
                 if begin < end and not any(taken[begin:end]):
                     taken[begin:end] = b"\1" * (end - begin)
-                    found += [(begin, end)] if pattern is not self._spared else []
+                    found += [(begin, end)] if number != SPARED else []
         return found
+
+    def _in_order(self, text: str) -> Iterator[Iterable[Span]]:
+        """Of a text what is kept, what is spared, and what each pattern matches."""
+        yield (match.span() for pattern in self._kept for match in pattern.finditer(text))
+        yield self._spared(text) if self._spared else ()
+        yield from ((match.span() for match in pattern.finditer(text)) for pattern in self._patterns)
 
     def within(self, text: str) -> set[int]:
         """The places at which a text cannot be cut: within what is hidden, or looked for by a caller."""
-        wished = [match.span() for pattern in self._wishes for match in pattern.finditer(text)]
-        return {place for begin, end in [*wished, *self.spans(text)] for place in range(begin + 1, end)}
+        kept, spared, *_ = self._in_order(text)
+        return {place for begin, end in [*kept, *spared, *self.spans(text)] for place in range(begin + 1, end)}
 
 
 NOTHING = Protection(TextSettings())

@@ -12,9 +12,8 @@ UNSPACED = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, w
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _PAUSE = re.compile(r"[,;:](?!\d)\s*|[，；：、]\s*|\s+")  # where a sentence may be cut if it must be
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no text file can hold
-_FULL_STOP = re.compile(r"[。！？]+[”’」』）】》〉]*\s*")
-_GOES_ON = re.compile(r"[。！？”’」』）】》〉]")
-_DOTTED = re.compile(r"(?<=[A-Za-z0-9]\.)\S")
+_FULL_STOP = re.compile(r"。+[”’」』]*\s*")
+_GOES_ON = re.compile(r"[。！？”’」』）】》〉]|(?<=[）】》〉]).|(?<=(?<![A-Za-z])[A-Za-z]\.)\S|(?<=\d\.)\S")
 MOST = 100_000  # characters that are searched for sentence ends in one go
 
 
@@ -40,10 +39,10 @@ def _spaced_ends(line: str) -> set[int]:
 
 
 def _unspaced_ends(line: str) -> set[int]:
-    """The same in Chinese and Japanese: behind the marks that close a quotation, also before a digit, and not within
-    U.S.A."""
+    """The same in Chinese and Japanese: also before a digit, behind the marks that close a quotation, and not behind a
+    bracket or within U.S.A."""
     found = {match.end() for match in _FULL_STOP.finditer(line)} | _ends(line, "zh")
-    return {end for end in found if end < len(line) and not _GOES_ON.match(line, end) and not _DOTTED.match(line, end)}
+    return {end for end in found if end < len(line) and not _GOES_ON.match(line, end)}
 
 
 def _ends(line: str, language: str) -> set[int]:
@@ -52,7 +51,8 @@ def _ends(line: str, language: str) -> set[int]:
     sentences = [sentence for piece in pieces for sentence in sentencex.segment(language, piece)]
     if "".join(sentences) != line:  # it has left something out, so that nobody knows where they stand
         return set()
-    return set(itertools.accumulate(map(len, sentences))) - {0, len(line)}
+    edges = {len(line), *range(0, len(line), MOST)}
+    return set(itertools.accumulate(map(len, sentences))) - edges
 
 
 def halve(text: str, never: Collection[int] = ()) -> tuple[str, str]:

@@ -35,6 +35,7 @@ FIXED = (
     "unfreeze_every",
     "new_vocabulary",
 )  # of the section training
+PATHS = ("training.start", "training.teacher")
 
 
 def resolve(
@@ -107,6 +108,7 @@ def _refuse_damaged(folder: RunFolder) -> None:
 def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """A run that goes on is the same run: what decides its updates stays."""
     changed = [name for name, value in new.items() if value != old[name] and not _may_change(name)]
+    changed = [n for n in changed if n not in PATHS or not _is_one_path(old[n], new[n])]
     adam = {"adam", "adamw"}  # which remember the same
     changed = [n for n in changed if n != "optimizer.name" or {old[n], new[n]} != adam]
     if changed:
@@ -116,6 +118,11 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
             f"long it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
             f"decay, precision, batch.split, device and search)"
         )
+
+
+def _is_one_path(old: str | None, new: str | None) -> bool:
+    """However it is spelled."""
+    return old is not None and new is not None and Path(old).resolve() == Path(new).resolve()
 
 
 def _may_change(name: str) -> bool:

@@ -253,7 +253,8 @@ def judge_start(trainer: Trainer) -> Validation | None:
     start, validator = trainer.settings.training.start, trainer.validator
     if start is None or trainer.state.step or (result := validator.validate(trainer.updater.model)) is None:
         return None
-    trainer.report.say(f"{start} as it is: validation {result.describe(validator.task.measure)}")
+    how = "with its new vocabulary, before it learns" if trainer.settings.training.new_vocabulary else "as it is"
+    trainer.report.say(f"{start} {how}: validation {result.describe(validator.task.measure)}")
     trainer.journal.validated("start", result, trainer.state, trainer.clock.seconds)
     return result
 
