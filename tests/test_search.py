@@ -262,9 +262,9 @@ def test_terms_do_not_depend_on_the_terms_of_others() -> None:
 def test_each_bank_has_its_places() -> None:
     free, met, begun = Written(), Written(frozenset([0])), Written(begun=frozenset([Begun(0, 0, 1)]))
     some = [
-        Continuation(score, 0, token, written, remaining)
-        for token, (score, written, remaining) in enumerate(
-            [(-1, free, 2), (-2, free, 2), (-3, free, 2), (-7, begun, 1), (-8, begun, 1), (-9, met, 0), (-10, met, 0)]
+        Continuation(score, 0, token, written)
+        for token, (score, written) in enumerate(
+            [(-1, free), (-2, free), (-3, free), (-7, begun), (-8, begun), (-9, met), (-10, met)]
         )
     ]
     assert [c.token for c in share_out(some, 1)] == [0, 5, 3]  # of each number of terms, then of each point
@@ -274,7 +274,7 @@ def test_each_bank_has_its_places() -> None:
 def test_terms_and_forms_have_points_of_their_own() -> None:
     """Two terms of one length, begun, and two forms of one term."""
     some = [
-        Continuation(score, 0, token, Written(begun=frozenset(begun)), 3)
+        Continuation(score, 0, token, Written(begun=frozenset(begun)))
         for token, (score, begun) in enumerate(
             [(-1, []), (-7, [Begun(0, 0, 1)]), (-8, [Begun(1, 0, 1)]), (-9, [Begun(1, 1, 2)])]
         )

@@ -36,7 +36,6 @@ class Continuation(NamedTuple):
     parent: int
     token: int
     written: Written
-    remaining: int
 
 
 class Banks:
@@ -60,7 +59,7 @@ class Banks:
             ends += [End(row, c.parent, c.score) for c in done if c.token == END]
             going_on = share_out([c for c in candidates if c.token != END], self.beam)
             kept.append(going_on[: min(width_of(request.terms, self.beam), log_p.size(1))])
-        nobody = Continuation(IMPOSSIBLE, 0, END, Written(), 0)
+        nobody = Continuation(IMPOSSIBLE, 0, END, Written())
         kept = [[*row, *[nobody] * (log_p.size(1) - len(row))] for row in kept]
         beams.written = [[c.written for c in row] for row in kept]
         numbers = torch.tensor([[(c.parent, c.token) for c in row] for row in kept], device=log_p.device)
@@ -114,15 +113,10 @@ def _continued(
             continue
         wanted = set(written.next_tokens(terms))
         elsewhere = Written(written.met)  # where any other token leads
-        left = elsewhere.remaining(terms)
         for token, value in ways.items():
-            if value == IMPOSSIBLE:
-                continue
-            if token in wanted:
-                after = written.advance(token, terms)
-                yield Continuation(score + value, beam, token, after, after.remaining(terms))
-            else:
-                yield Continuation(score + value, beam, token, elsewhere, left)
+            if value > IMPOSSIBLE:
+                after = written.advance(token, terms) if token in wanted else elsewhere
+                yield Continuation(score + value, beam, token, after)
 
 
 def share_out(candidates: list[Continuation], beam: int) -> list[Continuation]:

@@ -28,7 +28,7 @@ class Glossary:
 
     def __init__(self, entries: Iterable[GlossaryEntry]) -> None:
         self.entries = {entry.source: entry for entry in entries}
-        with_capital = {_capital(source): source for source in self.entries if source[0].islower()}
+        with_capital = {_capital(source): source for source in self.entries if source[0].islower() and source[0] != "ß"}
         self._sources = {**with_capital, **{source: source for source in self.entries}}  # of what is found
         self._pattern = _any_of(self._sources)
 
