@@ -75,7 +75,8 @@ def main() -> None:
             subprocess.Popen([*command, *(["--label", way, "--flags", *flags] if flags else [])])
             for way, flags in ways.items()
         ]
-        if any([process.wait() for process in running]):
+        ends = [process.wait() for process in running]
+        if any(ends):
             sys.exit(f"a way of seed {seed} failed")
 
 
