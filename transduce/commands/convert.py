@@ -163,7 +163,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     from transduce.models.load import load
     from transduce.models.weights import tensor_bytes
     from transduce.settings import config_file
-    from transduce.text.languages import languages_of, needs_languages, with_languages
+    from transduce.text.languages import EVERY_TEXT, languages_of, needs_languages, with_languages
     from transduce.text.tokenizers import Tokenizers
 
     converted = _read(source)
@@ -177,7 +177,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     files = {CONFIG: config_file.write(replace(converted.settings, text=text)).encode(), **converted.tokenizers}
     write_folder(destination, {**files, MODEL: tensor_bytes(converted.weights)})
     count = sum(weight.numel() for weight in load(destination).model.parameters())
-    many = len(languages_of(tokenizers.source))
+    many = len(languages_of(tokenizers.source).keys() - {EVERY_TEXT})
     report.say(f"{count:,} weights of {source}{f', {many} languages' if many else ''}")
     return many > 0 and needs_languages(text)
 
@@ -185,7 +185,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
 def _read(source: Path) -> Converted:
     """By the reader that knows the format."""
     from transduce.files.manifest import MANIFEST
-    from transduce.formats import argos, ctranslate2_in, hugging_face_in, marian_in
+    from transduce.formats import argos, ctranslate2_in, hugging_face_in, marian_in, pytorch_in
 
     if source.suffix == argos.ENDING:
         return argos.read(source)
@@ -201,4 +201,6 @@ def _read(source: Path) -> Converted:
         raise ModelError(f"{source} is a file, and no model that can be brought in; name the folder of one")
     if not (source / hugging_face_in.CONFIG).exists() and (weights := marian_in.find(source)):
         return marian_in.read(weights)
+    if pytorch_in.is_folder(source):
+        return pytorch_in.read(source)
     return (ctranslate2_in if ctranslate2_in.is_folder(source) else hugging_face_in).read(source)

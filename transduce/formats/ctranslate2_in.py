@@ -15,7 +15,7 @@ from transduce.formats.converted import Converted
 from transduce.formats.ctranslate2_text import facts_of, names_of, special_of, text_of
 from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import Vocabulary
-from transduce.nn.positions import TABLES, fairseq_table
+from transduce.nn.positions import fairseq_table, kind_of_table
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
 from transduce.text.special import BEGIN
@@ -40,7 +40,7 @@ ONCE_SHARED = {"num_heads", "pre_norm", "activation", "embeddings_merge", "align
 WIDEST = 65536  # numbers of an embedding
 SAYS_HEADS = 3  # the first revision that does
 SEARCH = {"beam": 2, "penalty": "plain", "length_penalty": 1.0, "stop": "usual"}  # as CTranslate2 does if not told
-SAME = 2e-3  # how far a table of positions may be from the formula: the last bits of float16
+SAME = 2e-3  # how far a number may be from what it should be: the last bits of float16
 
 
 def is_folder(folder: Path) -> bool:
@@ -142,7 +142,7 @@ def _model_settings(held: Tensors, folder: Path) -> dict[str, Any]:
     if activation not in ACTIVATIONS:
         raise ModelError(f"{folder}: its activation, number {activation}, is none of {', '.join(ACTIVATIONS.values())}")
     tables = [_table(held, stack, width) for stack in STACKS]
-    formulas = {_formula(table, width) for table in tables}
+    formulas = {kind_of_table(table) for table in tables}
     return {
         "layers": layers,
         "decoder_layers": decoder_layers,
@@ -188,17 +188,9 @@ def _scale(held: Tensors, folder: Path, width: int) -> str:
 def _table(held: Tensors, stack: str, width: int) -> Tensor:
     """Of positions; where the file has none, CTranslate2 computes fairseq's, counted from 1."""
     table = held.peek(f"{stack}/position_encodings/encodings")
-    if table is not None and (table.dim() != 2 or not table.numel()):
+    if table is not None and (table.dim() != 2 or not table.numel() or table.size(1) != width):
         raise ModelError(f"{held.origin}: its table of positions is of the shape {tuple(table.shape)}")
     return fairseq_table(UNSAID_POSITIONS, width, first=1) if table is None else table.float()
-
-
-def _formula(table: Tensor, width: int) -> str:
-    """The formula that made a table, or `learned`: it is then carried over as it is."""
-    if table.shape[1:] != (width,) or width % 2:
-        return "learned"
-    made = (kind for kind, make in TABLES.items() if (make(len(table), width) - table).abs().max() < SAME)
-    return next(made, "learned")
 
 
 def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:

@@ -123,7 +123,7 @@ def text_of(folder: Path, source: Vocabulary, target: Vocabulary) -> tuple[dict[
     if (folder / BPE).exists() and not any((folder / name).exists() for name in (*ONE_MODEL, "source.spm")):
         settings = {"tokenizer": "moses", "joint": False, "same_ids": shared, **sizes}
         return settings, _moses(folder, source, target)
-    models = _sentence_pieces(folder)
+    models = sentence_pieces(folder)
     joint = shared and len(models) == 1
     settings = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint, **sizes}
     if joint:
@@ -149,7 +149,7 @@ def _moses(folder: Path, source: Vocabulary, target: Vocabulary) -> list[bytes]:
         raise ModelError(f"{folder / BPE} is no list of merges: {str(error)[:100]}") from error
 
 
-def _sentence_pieces(folder: Path) -> list[bytes]:
+def sentence_pieces(folder: Path) -> list[bytes]:
     """Of source and target, or one for both."""
     two = [folder / "source.spm", folder / "target.spm"]
     one = [folder / name for name in ONE_MODEL if (folder / name).exists()]

@@ -12,7 +12,7 @@ from transduce.formats.json_files import read_file, read_json, whole
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.vocabulary import Special, Vocabulary, by_id, mark_in_text, marks_in_text
 from transduce.text.byte_level import ByteLevelTokenizer
-from transduce.text.languages import mark_of
+from transduce.text.languages import EVERY_TEXT, mark_of
 
 SENTENCE_PIECES = "sentencepiece.bpe.model"
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before all pieces
@@ -23,7 +23,6 @@ OF_MBART = (  # the older one, whose folders list no languages
     *("kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO", "ru_RU", "si_LK", "tr_TR", "vi_VN"),
     "zh_CN",
 )
-EVERY_TEXT = "every"  # the mark that BART's texts begin with, whatever their language
 
 
 class Text(NamedTuple):

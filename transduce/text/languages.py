@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transduce.text.tokenizers import Tokenizer
 
 Languages = tuple[str | None, str | None]  # of source and target
+EVERY_TEXT = "every"  # the mark of a model of one language whose every text begins with a token, as BART's do
 _MARK = re.compile(r"<language (\S+)>")
 SHOWN = 8  # languages in a complaint
 
@@ -45,6 +46,8 @@ def with_languages(text: TextSettings, languages: Languages) -> TextSettings:
 def needs_languages(text: TextSettings) -> bool:
     """Whether it is still to be said which languages texts are in. Where the source's mark stands behind it,
     translations begin with that of one language, and only the source's is asked for."""
+    if text.source_language == EVERY_TEXT:
+        return False
     return text.source_language is None or (text.target_language is None and text.mark_place == "before")
 
 
