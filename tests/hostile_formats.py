@@ -25,6 +25,7 @@ import torch
 from foreign import many_folder, marian_folder
 from test_ctranslate2 import as_old, theirs
 from test_marian import as_marian
+from test_pytorch import as_joey, make
 
 import transduce
 from transduce.commands.convert import convert
@@ -145,6 +146,11 @@ def with_lists(folder: Path) -> Path:
     return folder
 
 
+def made_of_pytorch(folder: Path) -> Path:
+    make(folder, source_begin=False)
+    return folder
+
+
 def originals(place: Path) -> dict[str, Path]:
     """One of each format."""
     return {
@@ -156,6 +162,8 @@ def originals(place: Path) -> dict[str, Path]:
         "ctranslate2, old": as_old(theirs(place / "old", norm="before")[0], eos_token="</s>"),
         "argos": packed(theirs(place / "package", norm="before")[0]),
         "argos, unpacked": unpacked(theirs(place / "kept", norm="before")[0]),
+        "torch.nn.Transformer": made_of_pytorch(place / "torch"),
+        "joeynmt": as_joey(made_of_pytorch(place / "original"), place / "joey"),
         "marian's own": with_lists(as_marian(marian_folder(place / "opus"), place / "npz")),
     }
 

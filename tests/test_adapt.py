@@ -176,6 +176,7 @@ def test_an_adapter_adds_nothing_at_first_and_is_read_by_every_product() -> None
         ({"lora_rank": 2}, "needs a model to adapt: --from MODEL"),
         ({"lora_rank": 2, "start": "x", "freeze": "encoder"}, "does not go with training.freeze"),
         ({"lora_alpha": 2.0}, "need training.lora_rank"),
+        ({"freeze": "encoder"}, "would keep random weights as they are: it needs a model, --from MODEL"),
     ],
 )
 def test_what_does_not_go_together_is_refused(training: dict[str, object], complaint: str) -> None:

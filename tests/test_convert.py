@@ -395,7 +395,9 @@ def test_a_preset_does_not_go_with_a_model(tmp_path: Path, model_folder: Path) -
 def test_what_is_frozen_stays_and_the_rest_learns(
     tmp_path: Path, parts: str, stay: Callable[[str], bool], optimizer: str
 ) -> None:
-    wanted = quick_settings(training={"steps": 3, "freeze": parts}, optimizer={"name": optimizer, "weight_decay": 0.0})
+    wanted = quick_settings(
+        training={"steps": 3, "freeze": parts, "start": "x"}, optimizer={"name": optimizer, "weight_decay": 0.0}
+    )
     torch.manual_seed(1)
     updater = Updater(transformer.build(wanted.model, 40, 40), wanted, "cpu")
     before = {name: weight.detach().clone() for name, weight in updater.model.named_parameters()}
@@ -417,14 +419,14 @@ def test_what_is_frozen_stays_and_the_rest_learns(
     ],
 )
 def test_parts_that_there_are_not_are_named(parts: str, words: str) -> None:
-    wanted = quick_settings(training={"freeze": parts})
+    wanted = quick_settings(training={"freeze": parts, "start": "x"})
     with pytest.raises(SettingsError, match=words):
         Updater(transformer.build(replace(wanted.model, tie_output=False, tie_source=False), 40, 40), wanted, "cpu")
 
 
 def test_frozen_weights_do_not_decay() -> None:
     with pytest.raises(SettingsError, match="needs optimizer.weight_decay=0"):
-        quick_settings(training={"freeze": "encoder"}, optimizer={"weight_decay": 0.1})
+        quick_settings(training={"freeze": "encoder", "start": "x"}, optimizer={"weight_decay": 0.1})
 
 
 # ---- what is refused

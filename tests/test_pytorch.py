@@ -1,4 +1,4 @@
-"""A translator made of torch.nn.Transformer, brought in: the same numbers and texts as by PyTorch itself."""
+"""Translators made of torch.nn.Transformer, and JoeyNMT's, brought in: the same numbers and texts as by PyTorch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from conftest import bundled_pairs
 from foreign import sentence_pieces
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import transduce
@@ -51,7 +52,15 @@ class Translator(nn.Module):
     def __init__(self, facts: dict[str, Any], learned: bool, tied: bool) -> None:
         super().__init__()
         self.transformer = nn.Transformer(
-            WIDTH, HEADS, 2, 1, 40, activation=facts["activation"], norm_first=facts["norm_first"], batch_first=True
+            WIDTH,
+            HEADS,
+            2,
+            1,
+            40,
+            activation=facts["activation"],
+            norm_first=facts["norm_first"],
+            batch_first=True,
+            layer_norm_eps=facts.get("layer_norm_eps", 1e-5),
         )
         self.src_tok_emb, self.tgt_tok_emb = map(Tokens, SIZES)
         self.positional_encoding = Positions(learned)
@@ -147,3 +156,94 @@ def test_what_does_not_fit_is_told(tmp_path: Path, change: dict[str, Any], words
     with pytest.raises(ModelError, match=words):
         convert(tmp_path / "theirs", tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
+
+
+JOEY = {  # names within a layer, there and in torch.nn.Transformer
+    "encoder": {"self_attn": "src_src_att", "norm1": "layer_norm", "norm2": "feed_forward.layer_norm"},
+    "decoder": {"self_attn": "trg_trg_att", "multihead_attn": "src_trg_att", "norm1": "x_layer_norm"},
+}
+JOEY["decoder"] |= {"norm2": "dec_layer_norm", "norm3": "feed_forward.layer_norm"}
+BOTH = {"linear1": "feed_forward.pwff_layer.0", "linear2": "feed_forward.pwff_layer.3"}
+
+
+def as_joey(theirs: Path, folder: Path) -> Path:
+    """The same model as JoeyNMT 2.3 leaves it: a checkpoint with an optimizer in it, vocabularies, config.yaml."""
+    folder.mkdir()
+    state: dict[str, Tensor] = {}
+    for name, value in load_file(theirs / "model.safetensors").items():
+        parts = name.removeprefix("transformer.").split(".")
+        if parts[1] == "layers":
+            stack, layer, kind, part = parts[0], parts[2], parts[3], ".".join(parts[4:])
+            place = f"{stack}.layers.{layer}.{({**JOEY[stack], **BOTH})[kind]}"
+            if part.startswith("in_proj_"):
+                for letter, third in zip("qkv", value.chunk(3), strict=True):
+                    state[f"{place}.{letter}_layer.{part.removeprefix('in_proj_')}"] = third
+            else:
+                state[f"{place}.{part.replace('out_proj', 'output_layer')}"] = value
+        elif parts[1] == "norm":
+            state[f"{parts[0]}.layer_norm.{parts[2]}"] = value
+    held = load_file(theirs / "model.safetensors")
+    for side, name in (("src", "source"), ("trg", "target")):
+        cutter = sentencepiece.SentencePieceProcessor(str(theirs / f"{name}.spm"))
+        pieces = [cutter.id_to_piece(i) for i in range(3, cutter.get_piece_size())]
+        (folder / f"{side}_vocab.txt").write_text("\n".join(["<unk>", "<pad>", "<s>", "</s>", *pieces]) + "\n")
+        (folder / f"{name}.model").write_bytes((theirs / f"{name}.spm").read_bytes())
+        table = held[f"{'tgt' if side == 'trg' else side}_tok_emb.embedding.weight"]
+        state[f"{side}_embed.lut.weight"] = torch.cat([table[:1], torch.zeros(1, WIDTH), table[1:]])  # no <pad> there
+        stack = "encoder" if side == "src" else "decoder"
+        state[f"{stack}.pe.pe"] = sinusoid_table(100, WIDTH).unsqueeze(0)
+    table = held["generator.weight"]
+    state["decoder.output_layer.weight"] = torch.cat([table[:1], torch.zeros(1, WIDTH), table[1:]])
+    rest = {"optimizer_state": {"state": {0: {"step": torch.tensor(3.0)}}}, "train_iter_state": torch.get_rng_state()}
+    torch.save({"model_state": state, **rest, "stats_state": {"best_ckpt_score": -math.inf}}, folder / "best.ckpt")
+    text = {
+        side: {"tokenizer_type": "sentencepiece", "tokenizer_cfg": {"model_file": f"elsewhere/{name}.model"}}
+        for side, name in (("src", "source"), ("trg", "target"))
+    }
+    stacks = {
+        stack: {"type": "transformer", "num_heads": HEADS, "layer_norm": "pre", "embeddings": {"scale": True}}
+        for stack in ("encoder", "decoder")
+    }
+    config = {"data": text, "model": {"initializer": "xavier_uniform", **stacks}, "testing": {"beam_size": 5}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+@torch.no_grad()
+def test_a_model_of_joeynmt(tmp_path: Path) -> None:
+    said = {"norm_first": True, "source_begin": False, "layer_norm_eps": 1e-6}
+    theirs = make(tmp_path / "theirs", **said)
+    theirs.generator.bias.zero_()  # where it has none
+    convert(as_joey(tmp_path / "theirs", tmp_path / "joey"), tmp_path / "ours")
+    model, tokenizers, settings = load(tmp_path / "ours")
+    assert settings.search.beam == 5
+    sides = [
+        sentencepiece.SentencePieceProcessor(str(tmp_path / f"theirs/{side}.spm")) for side in ("source", "target")
+    ]
+    rows = [sides[1].piece_to_id(piece) for piece in tokenizers.target.pieces(range(4, tokenizers.target.size))]
+    for source, target in PAIRS[:5]:
+        expected = theirs([*sides[0].encode(source), sides[0].eos_id()], [sides[1].bos_id(), *sides[1].encode(target)])
+        ids, written = tokenizers.source.encode([source])[0], tokenizers.target.encode([target])[0]
+        ours = model(lay_out([[[*ids, END]]]), lay_out([[[BEGIN, *written]]]))[0]
+        assert torch.allclose(ours[:, 4:], expected[:, rows], atol=1e-5)
+        assert torch.allclose(ours[:, END], expected[:, sides[1].eos_id()], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("type: transformer", "type: recurrent", "recurrent models cannot be converted"),
+        ("xavier_uniform", "xavier_normal", "weighs its residuals as DeepNet does"),
+        ("tokenizer_type: sentencepiece", "tokenizer_type: subword-nmt", "cuts text with subword-nmt"),
+        ("target.model", "other.model", "needs its SentencePiece model beside config.yaml: other.model"),
+        ("encoder:", "something:", "has no section model.encoder"),
+        ("layer_norm: pre", "layer_norm: post", "do not fit|cannot be|differ|none of"),
+    ],
+)
+def test_what_joeynmt_has_and_we_do_not(tmp_path: Path, old: str, new: str, words: str) -> None:
+    make(tmp_path / "theirs", norm_first=True, source_begin=False)
+    folder = as_joey(tmp_path / "theirs", tmp_path / "joey")
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace(old, new, 1))
+    with pytest.raises(ModelError, match=words):
+        convert(folder, tmp_path / "ours")

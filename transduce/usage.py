@@ -14,8 +14,8 @@ from cyclopts.exceptions import ArgumentOrderError, MixedArgumentError
 from transduce.commands import settings_of
 from transduce.settings.entries import describe_type, options_of, shortened
 
-PLAIN = cyclopts.Parameter(negative="")  # no --no-once, no --empty-run
 ALIKE = 0.8  # of difflib: trian is train, foo is not corpus
+_PART = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")  # a number with a part behind the point
 MEANT = {  # how other tools call it
     "export": ["convert"],
     "import": ["convert"],
@@ -23,6 +23,24 @@ MEANT = {  # how other tools call it
     "predict": ["translate"],
     "finetune": ["train --from"],
 }
+
+
+def _read(type_: Any, tokens: Any) -> Any:
+    """As cyclopts does, which would round 2.5 where a whole number is wanted."""
+    if int in _leaves(type_):
+        for token in tokens:
+            if _PART.fullmatch(token.value):
+                raise cyclopts.CoercionError(token=token, target_type=int)
+    return cyclopts.convert(type_, tokens)
+
+
+def _leaves(type_: Any) -> set[Any]:
+    """What a type such as `list[int] | None` is made of."""
+    inner = typing.get_args(type_)
+    return set().union(*map(_leaves, inner)) if inner else {type_}
+
+
+PLAIN = cyclopts.Parameter(negative="", converter=_read)  # no --no-once, no --empty-run
 
 
 def explain(error: cyclopts.CycloptsError) -> str:

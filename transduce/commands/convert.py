@@ -58,7 +58,8 @@ def convert(
     source
         To bring in: a folder of Hugging Face's (MarianMTModel, as all of OPUS-MT is, M2M100, NLLB, mBART, BART), or its
         name on the hub, such as Helsinki-NLP/opus-mt-de-en (an extra: hub); a folder of CTranslate2's with the model's
-        SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it;
+        SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it; a
+        folder of JoeyNMT's; a state dict of torch.nn.Transformer as safetensors (docs/pretrained.md says with what);
         fastText's .bin and .ftz; vectors as .vec, by word2vec or GloVe.
         To send out: a model folder of ours.
     destination
@@ -110,7 +111,7 @@ def convert(
         lines = sentences_for(model, text or own)
         report.say(f"writing it for {to}, then comparing translations of {len(lines)} sentences")
         if to == "argos":
-            table, share = to_argos(model, place, quantization, lines, languages)
+            table, share = to_argos(model, place, quantization, lines, languages, report)
         else:
             table, share = send(model, to, place, quantization, lines, report)
         if share is not None and text is None:
@@ -185,7 +186,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
 def _read(source: Path) -> Converted:
     """By the reader that knows the format."""
     from transduce.files.manifest import MANIFEST
-    from transduce.formats import argos, ctranslate2_in, hugging_face_in, marian_in, pytorch_in
+    from transduce.formats import argos, ctranslate2_in, hugging_face_in, joeynmt_in, marian_in, pytorch_in
 
     if source.suffix == argos.ENDING:
         return argos.read(source)
@@ -201,6 +202,7 @@ def _read(source: Path) -> Converted:
         raise ModelError(f"{source} is a file, and no model that can be brought in; name the folder of one")
     if not (source / hugging_face_in.CONFIG).exists() and (weights := marian_in.find(source)):
         return marian_in.read(weights)
-    if pytorch_in.is_folder(source):
-        return pytorch_in.read(source)
+    for reader in (pytorch_in, joeynmt_in):
+        if reader.is_folder(source):
+            return reader.read(source)
     return (ctranslate2_in if ctranslate2_in.is_folder(source) else hugging_face_in).read(source)

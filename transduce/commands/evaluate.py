@@ -180,7 +180,8 @@ def scores_of_text(
     result["exact_match"] = round(scores.exact_match(ours, references), 4)
     if theirs is not None:
         compared = scores.compare(ours, theirs, references, tokenize, samples, lowercase)
-        result["against"] = {"samples": samples, **compared}
+        match = round(scores.exact_match(theirs, references), 4)
+        result["against"] = {"samples": samples, **compared, "exact_match": match}
     return result
 
 
@@ -190,7 +191,9 @@ def table_of(result: dict[str, Any]) -> Table:
     heads = ["", result["model"], *([against["other"], "difference", "p"] if against else [])]
     rows = [_row(name, found, (against or {}).get(name)) for name, found in scores.items()]
     if "exact_match" in result:
-        rows.append(["exact match", f"{result['exact_match']:.1%}"])
+        ours, theirs = result["exact_match"], (against or {}).get("exact_match")
+        other = [] if theirs is None else [f"{theirs:.1%}", f"{ours - theirs:+.1%}", ""]
+        rows.append(["exact match", f"{ours:.1%}", *other])
     signatures = [f"{name}: {found['signature']}" for name, found in scores.items() if isinstance(found, dict)]
     below = [*([_verdict(result["model"], against)] if against else []), *signatures]
     if signatures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -31,8 +31,8 @@ def send(model: Model, to: str, place: Path, quantization: str | None, lines: li
     if to == "huggingface":
         return to_hugging_face(model, place, lines, report)
     if to == "onnx":
-        return to_onnx(model, place, quantization, lines)
-    return to_ctranslate2(model, place, quantization, lines)
+        return to_onnx(model, place, quantization, lines, report)
+    return to_ctranslate2(model, place, quantization, lines, report)
 
 
 def to_hugging_face(model: Model, destination: Path, lines: list[str], report: Report) -> Sent:
@@ -48,11 +48,13 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     if importlib.util.find_spec("transformers") is None:
         report.warn("it is not compared with the original, which needs: pip install transformers")
         return None, None
-    theirs = hugging_face_out.translations(destination, lines, model.lengths.positions)
-    return _compared(model, destination, lines, theirs)
+    theirs = hugging_face_out.translations(destination, _told(lines, "there", report), model.lengths.positions)
+    return _compared(model, destination, lines, theirs, report)
 
 
-def to_ctranslate2(model: Model, destination: Path, quantization: str | None, lines: list[str]) -> tuple[Table, float]:
+def to_ctranslate2(
+    model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report
+) -> tuple[Table, float]:
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
     from transduce.models.transformer import Transformer
@@ -63,11 +65,14 @@ def to_ctranslate2(model: Model, destination: Path, quantization: str | None, li
     ctranslate2_out.convert(model.model, destination, (names, other), quantization)
     sides = [*model.tokenizers.files().values()]
     write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
-    theirs = ctranslate2_out.translations(destination, model.tokenizers, lines, model.lengths.positions)
-    return _compared(model, destination, lines, theirs)
+    told = _told(lines, "there", report)
+    theirs = ctranslate2_out.translations(destination, model.tokenizers, told, model.lengths.positions)
+    return _compared(model, destination, lines, theirs, report)
 
 
-def to_argos(model: Model, destination: Path, quantization: str | None, lines: list[str], languages: Languages) -> Sent:
+def to_argos(
+    model: Model, destination: Path, quantization: str | None, lines: list[str], languages: Languages, report: Report
+) -> Sent:
     """What CTranslate2 gets, in one file."""
     from transduce.files.atomic import write_files
     from transduce.formats import argos
@@ -77,7 +82,7 @@ def to_argos(model: Model, destination: Path, quantization: str | None, lines: l
     assert target is not None
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / destination.name
-        table, share = to_ctranslate2(model, folder, quantization, lines)
+        table, share = to_ctranslate2(model, folder, quantization, lines, report)
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
     pieces = files.pop("source.spm")
     files.pop("target.spm")
@@ -85,7 +90,9 @@ def to_argos(model: Model, destination: Path, quantization: str | None, lines: l
     return table, share
 
 
-def to_onnx(model: Model, destination: Path, quantization: str | None, lines: list[str]) -> tuple[Table, float]:
+def to_onnx(
+    model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report
+) -> tuple[Table, float]:
     """Two graphs, the vocabularies, what a search needs to know, and a program that is all of it."""
     import inspect
 
@@ -109,8 +116,8 @@ def to_onnx(model: Model, destination: Path, quantization: str | None, lines: li
     write_files({destination / name: content for name, content in files.items()})
     runner = onnx_runner.Translator(destination)
     begin = time.perf_counter()
-    texts_there = [runner.translate(line) for line in lines]
-    return _compared(model, destination, lines, (texts_there, time.perf_counter() - begin))
+    texts_there = [runner.translate(line) for line in _told(lines, "there", report)]
+    return _compared(model, destination, lines, (texts_there, time.perf_counter() - begin), report)
 
 
 def load_as(source: Path, to: str, report: Report) -> Model:
@@ -195,12 +202,22 @@ def sentences_of_run(folder: Path, model: Model) -> list[str]:
     return []
 
 
-def _compared(model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float]) -> tuple[Table, float]:
+def _told(lines: list[str], where: str, report: Report) -> Iterator[str]:
+    """Sentence by sentence, with a bar: a large model takes seconds for each."""
+    with report.progress(f"translate {where}", total=len(lines)) as bar:
+        for done, line in enumerate(lines):
+            bar.update(done)
+            yield line
+
+
+def _compared(
+    model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float], report: Report
+) -> tuple[Table, float]:
     """Greedy translations by both, one line after the other."""
     greedy = model.with_search(beam=1)
     greedy.translate(lines[:1])  # what is made ready once
     begin = time.perf_counter()
-    ours = [greedy.translate(line).text for line in lines]
+    ours = [greedy.translate(line).text for line in _told(lines, "here", report)]
     seconds = time.perf_counter() - begin
     texts, their_seconds = theirs
     share = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)

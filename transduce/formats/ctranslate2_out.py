@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,16 +155,22 @@ def _norm(to: Any, norm: nn.LayerNorm) -> None:
     to.gamma, to.beta = _numpy(norm.weight), _numpy(norm.bias)
 
 
-def translations(folder: Path, tokenizers: Tokenizers, lines: list[str], most: int) -> tuple[list[str], float]:
+def translations(folder: Path, tokenizers: Tokenizers, lines: Iterable[str], most: int) -> tuple[list[str], float]:
     """Greedy ones by CTranslate2 of what was written, one after the other, of at most so many tokens, and the seconds
     they took."""
     before = torch.get_num_threads()
     translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
-    sources = [tokenizers.source.pieces(ids) for ids in tokenizers.source.encode(lines)]
     never = [[SPECIAL[PAD]], [SPECIAL[BEGIN]]]
-    how = {"beam_size": 1, "disable_unk": True, "suppress_sequences": never, "max_input_length": 0}
+    how: dict[str, Any] = {
+        "max_decoding_length": most,
+        "beam_size": 1,
+        "disable_unk": True,
+        "suppress_sequences": never,
+        "max_input_length": 0,
+    }
     begin = time.perf_counter()
-    found = [translator.translate_batch([one], max_decoding_length=most, **how)[0] for one in sources]
+    sources = (tokenizers.source.pieces(tokenizers.source.encode([line])[0]) for line in lines)
+    found = [translator.translate_batch([one], **how)[0] for one in sources]
     seconds = time.perf_counter() - begin
     torch.set_num_threads(before)  # both have one OpenMP, which now thinks of one thread
     ids = {piece: i for i, piece in enumerate(tokenizers.target.pieces(range(tokenizers.target.size)))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,7 +174,7 @@ def _json(content: dict[str, Any]) -> bytes:
     return strict_json.dumps(content, indent=1).encode()
 
 
-def translations(folder: Path, lines: list[str], most: int) -> tuple[list[str], float]:
+def translations(folder: Path, lines: Iterable[str], most: int) -> tuple[list[str], float]:
     """Greedy ones of at most so many tokens by Hugging Face's library of this folder, and the seconds they took."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, logging  # noqa: PLC0415  (not needed to write)
 

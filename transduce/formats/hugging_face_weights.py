@@ -20,7 +20,7 @@ Read = Callable[[Path], dict[str, Tensor]]
 
 def read_folder(folder: Path) -> dict[str, Tensor]:
     """From safetensors; or from files of torch.save, of which nothing is run."""
-    kinds: list[tuple[str, Read]] = [(WEIGHTS, read_weights), (PICKLE, _read_finite)]
+    kinds: list[tuple[str, Read]] = [(WEIGHTS, read_weights), (PICKLE, read_pickled)]
     for name, read in kinds:
         if (folder / name).exists():
             return read((folder / name).resolve())
@@ -49,12 +49,4 @@ def _read_all(folder: Path, index: str, read: Read) -> dict[str, Tensor]:
     missing = next((tensor for tensor in places if tensor not in found), None)
     if missing is not None:
         raise ModelError(f"{folder / index} promises {str(missing)[:80]}, which no file holds")
-    return found
-
-
-def _read_finite(path: Path) -> dict[str, Tensor]:
-    found = read_pickled(path)
-    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
-    if broken is not None:
-        raise ModelError(f"{path} holds numbers that are infinite or none (NaN), in {broken[:80]}")
     return found

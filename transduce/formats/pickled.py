@@ -30,6 +30,7 @@ DTYPES = {
     "BFloat16Storage": torch.bfloat16,
     "DoubleStorage": torch.float64,
     "LongStorage": torch.int64,
+    "ByteStorage": torch.uint8,
 }
 ALLOWED = {
     "collections OrderedDict",
@@ -71,18 +72,24 @@ BROKEN: tuple[type[Exception], ...] = (ValueError, LookupError, TypeError, Attri
 BROKEN += (OverflowError, NotImplementedError, MemoryError, RuntimeError, zipfile.BadZipFile)
 
 
-def read_pickled(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name."""
+def read_pickled(path: Path, part: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a file by name; `part`: of a checkpoint with much beside them, where they are."""
     if problem := problem_with(path):
         raise ModelError(f"{path} {problem}")
     try:
         found, storages = _from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path)
     except BROKEN as error:
         raise ModelError(f"{path} is no file of tensors that can be read safely: {str(error)[:150]}") from error
-    tensors = {name: _tensor(value, storages, path) for name, value in found.items() if isinstance(value, Described)}
-    odd = [name for name, value in found.items() if not isinstance(value, Described)]
+    chosen: Any = found if part is None else found.get(part)
+    if not isinstance(chosen, Mapping):
+        raise ModelError(f"{path} holds no {part}")
+    tensors = {name: _tensor(value, storages, path) for name, value in chosen.items() if isinstance(value, Described)}
+    odd = [name for name, value in chosen.items() if not isinstance(value, Described)]
     if odd or not tensors:
         raise ModelError(f"{path} holds more than tensors by name: {', '.join(map(str, odd[:3])) or 'nothing at all'}")
+    broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
+    if broken is not None:
+        raise ModelError(f"{path} holds numbers that are infinite or none (NaN), in {str(broken)[:80]}")
     return tensors
 
 

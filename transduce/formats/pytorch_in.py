@@ -163,30 +163,22 @@ def _layers(held: Tensors, m: ModelSettings, prefix: str) -> dict[str, Tensor]:
                 ("inner", "linear1", (m.d_ff, m.d_model)),
                 ("outer", "linear2", (m.d_model, m.d_ff)),
             ):
-                weights |= _pair(held, f"{ours}.feed_forward.{name}", f"{theirs}.{other}", *shape)
+                weights |= held.linear(f"{ours}.feed_forward.{name}", f"{theirs}.{other}", *shape)
             for place, name in enumerate(NORMS[stack], 1):
-                weights |= _pair(held, f"{ours}.{name}_residual.norm", f"{theirs}.norm{place}", m.d_model)
+                weights |= held.linear(f"{ours}.{name}_residual.norm", f"{theirs}.norm{place}", m.d_model)
         if m.final_norm:
-            weights |= _pair(held, f"{stack}_norm", f"{prefix}{stack}.norm", m.d_model)
+            weights |= held.linear(f"{stack}_norm", f"{prefix}{stack}.norm", m.d_model)
     return weights
 
 
 def _attention(held: Tensors, ours: str, theirs: str, m: ModelSettings) -> dict[str, Tensor]:
     """Queries, keys and values lie in one matrix there."""
-    weights = _pair(held, f"{ours}.output", f"{theirs}.out_proj", m.d_model, m.d_model)
+    weights = held.linear(f"{ours}.output", f"{theirs}.out_proj", m.d_model, m.d_model)
     for part, shape in (("weight", (3 * m.d_model, m.d_model)), ("bias", (3 * m.d_model,))):
         thirds = held.take(f"{theirs}.in_proj_{part}", *shape).split(m.d_model)
         for name, third in zip(("query", "key", "value"), thirds, strict=True):
             weights[f"{ours}.{name}.{part}"] = third.clone()
     return weights
-
-
-def _pair(held: Tensors, ours: str, theirs: str, *shape: int) -> dict[str, Tensor]:
-    """Weight and bias."""
-    return {
-        f"{ours}.weight": held.take(f"{theirs}.weight", *shape),
-        f"{ours}.bias": held.take(f"{theirs}.bias", shape[0]),
-    }
 
 
 def _vocabulary_weights(

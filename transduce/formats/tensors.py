@@ -77,6 +77,13 @@ class Tensors:
             return found.float()
         return torch.zeros(()).expand(shape)  # which takes no memory, whatever a config says
 
+    def linear(self, ours: str, theirs: str, *shape: int) -> dict[str, Tensor]:
+        """Weight and bias of a linear layer, or of a norm, by our name."""
+        return {
+            f"{ours}.weight": self.take(f"{theirs}.weight", *shape),
+            f"{ours}.bias": self.take(f"{theirs}.bias", shape[0]),
+        }
+
     def drop(self, names: Collection[str]) -> None:
         """What is there and not needed: copies, and tables that are computed here."""
         for name in names:

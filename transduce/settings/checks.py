@@ -152,6 +152,10 @@ def _impossible_adapting(settings: Settings) -> Iterator[str]:
         yield f"training.lora_rank={t.lora_rank} needs a model to adapt: --from MODEL"
     if t.lora_rank is not None and (t.freeze is not None or t.unfreeze_every is not None):
         yield "training.lora_rank does not go with training.freeze or unfreeze_every: nothing else learns anyway"
+    kept = {part.strip() for part in (t.freeze or "").split(",")} - {""}
+    begun = {side for side in ("source", "target") if getattr(settings.model, f"{side}_vectors") is not None}
+    if t.start is None and kept - begun:
+        yield f"training.freeze={t.freeze} would keep random weights as they are: it needs a model, --from MODEL"
     if t.lora_rank is None and (t.lora_alpha is not None or t.lora_dropout):
         yield "training.lora_alpha and training.lora_dropout need training.lora_rank"
     for name, value in (("training.unfreeze_every", t.unfreeze_every), ("optimizer.layer_decay", o.layer_decay)):
