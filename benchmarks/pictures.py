@@ -66,7 +66,7 @@ def transfer(path: Path) -> None:
         axis.set_xticks([500, 2000, 10_000], ["500", "2,000", "10,000"])
         axis.minorticks_off()
         axis.set_title(f"on {'the new text, captions' if text == 'captions' else 'the old text, Tatoeba'}", fontsize=11)
-    axes[1].legend(frameon=False, loc="center")
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=len(names))
     figure.savefig(path.with_suffix(".png"), dpi=150)
     plt.close(figure)
 

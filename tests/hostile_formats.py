@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from foreign import many_folder, marian_folder
 from test_ctranslate2 import as_old, theirs
+from test_fairseq import make as make_fairseq
 from test_marian import as_marian
 from test_pytorch import as_joey, make
 
@@ -151,6 +152,11 @@ def made_of_pytorch(folder: Path) -> Path:
     return folder
 
 
+def made_of_fairseq(folder: Path) -> Path:
+    make_fairseq(folder)
+    return folder
+
+
 def originals(place: Path) -> dict[str, Path]:
     """One of each format."""
     return {
@@ -164,6 +170,7 @@ def originals(place: Path) -> dict[str, Path]:
         "argos, unpacked": unpacked(theirs(place / "kept", norm="before")[0]),
         "torch.nn.Transformer": made_of_pytorch(place / "torch"),
         "joeynmt": as_joey(made_of_pytorch(place / "original"), place / "joey"),
+        "fairseq": made_of_fairseq(place / "fairseq"),
         "marian's own": with_lists(as_marian(marian_folder(place / "opus"), place / "npz")),
     }
 

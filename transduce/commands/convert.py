@@ -59,7 +59,7 @@ def convert(
         To bring in: a folder of Hugging Face's (MarianMTModel, as all of OPUS-MT is, M2M100, NLLB, mBART, BART), or its
         name on the hub, such as Helsinki-NLP/opus-mt-de-en (an extra: hub); a folder of CTranslate2's with the model's
         SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it; a
-        folder of JoeyNMT's; a state dict of torch.nn.Transformer as safetensors (docs/pretrained.md says with what);
+        folder of JoeyNMT's or fairseq's; a state dict of torch.nn.Transformer as safetensors (docs/pretrained.md says with what);
         fastText's .bin and .ftz; vectors as .vec, by word2vec or GloVe.
         To send out: a model folder of ours.
     destination
@@ -186,7 +186,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
 def _read(source: Path) -> Converted:
     """By the reader that knows the format."""
     from transduce.files.manifest import MANIFEST
-    from transduce.formats import argos, ctranslate2_in, hugging_face_in, joeynmt_in, marian_in, pytorch_in
+    from transduce.formats import argos, ctranslate2_in, fairseq_in, hugging_face_in, joeynmt_in, marian_in, pytorch_in
 
     if source.suffix == argos.ENDING:
         return argos.read(source)
@@ -202,6 +202,8 @@ def _read(source: Path) -> Converted:
         raise ModelError(f"{source} is a file, and no model that can be brought in; name the folder of one")
     if not (source / hugging_face_in.CONFIG).exists() and (weights := marian_in.find(source)):
         return marian_in.read(weights)
+    if checkpoint := fairseq_in.find(source):
+        return fairseq_in.read(source, checkpoint)
     for reader in (pytorch_in, joeynmt_in):
         if reader.is_folder(source):
             return reader.read(source)

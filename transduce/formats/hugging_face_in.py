@@ -37,7 +37,6 @@ OFFSET = 2  # rows of a learned table of positions that stand before the first
 class Kind(NamedTuple):
     """What all models of a kind have in common."""
 
-    text: Callable[[Path, Mapping[str, Any]], Text]
     norm: Literal["after", "before"]
     positions: Literal["halves", "fairseq", "learned"]
     embedding_norm: bool
@@ -45,11 +44,17 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "marian": Kind(text_of_two, "after", "halves", embedding_norm=False, has_bias=True),
-    "pegasus": Kind(text_of_two, "before", "halves", embedding_norm=False, has_bias=True),  # as we send one out
-    "m2m_100": Kind(text_of_many, "before", "fairseq", embedding_norm=False, has_bias=False),  # NLLB too
-    "mbart": Kind(text_of_many, "before", "learned", embedding_norm=True, has_bias=True),
-    "bart": Kind(text_of_bytes, "after", "learned", embedding_norm=True, has_bias=True),
+    "marian": Kind("after", "halves", embedding_norm=False, has_bias=True),
+    "pegasus": Kind("before", "halves", embedding_norm=False, has_bias=True),  # as we send one out
+    "m2m_100": Kind("before", "fairseq", embedding_norm=False, has_bias=False),  # NLLB too
+    "mbart": Kind("before", "learned", embedding_norm=True, has_bias=True),
+    "bart": Kind("after", "learned", embedding_norm=True, has_bias=True),
+}
+
+TEXTS: dict[str, Callable[[Path, Mapping[str, Any]], Text]] = {
+    **dict.fromkeys(("marian", "pegasus"), text_of_two),
+    **dict.fromkeys(("m2m_100", "mbart"), text_of_many),
+    "bart": text_of_bytes,
 }
 
 
@@ -57,8 +62,15 @@ def read(folder: Path) -> Converted:
     """A model of one of the kinds."""
     config = {**read_json(folder / CONFIG, SMALL), **_generation(folder)}
     kind = _kind(folder, config)
-    text = kind.text(folder, config)
-    held = Tensors(_as_whole(read_folder(folder)), folder)
+    text = TEXTS[config["model_type"]](folder, config)
+    return converted(folder, config, kind, text, _as_whole(read_folder(folder)))
+
+
+def converted(
+    folder: Path, config: Mapping[str, Any], kind: Kind, text: Text, weights: Mapping[str, Tensor]
+) -> Converted:
+    """From weights by Hugging Face's names, and what its config.json would say."""
+    held = Tensors(weights, folder)
     shared = text.settings["joint"] or text.settings["same_ids"]
     m = {**model_settings(config, kind), "tie_source": shared and held.are_equal(*EMBEDDINGS), **text.model}
     sections = {
@@ -71,10 +83,10 @@ def read(folder: Path) -> Converted:
         settings = compose(sections)
     except SettingsError as error:
         raise ModelError(f"{folder}: its {CONFIG} cannot be: {error}") from error
-    weights = _weights(held, settings.model, kind, text.vocabularies[0], text.vocabularies[-1])
+    ours = _weights(held, settings.model, kind, text.vocabularies[0], text.vocabularies[-1])
     if config.get("renormalize_logits"):  # without padding, which Marian has not and would take its share
-        weights["projection.bias"][PAD] += NEVER
-    return Converted(settings, weights, dict(zip(file_names(settings.text), text.files, strict=True)))
+        ours["projection.bias"][PAD] += NEVER
+    return Converted(settings, ours, dict(zip(file_names(settings.text), text.files, strict=True)))
 
 
 def _as_whole(weights: dict[str, Tensor]) -> dict[str, Tensor]:

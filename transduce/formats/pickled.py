@@ -36,6 +36,7 @@ ALLOWED = {
     "collections OrderedDict",
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_parameter",
+    "argparse Namespace",
     *(f"torch {name}" for name in DTYPES),
 }
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # with which the older form begins
@@ -66,6 +67,10 @@ class Name(NamedTuple):
     name: str
 
 
+class Namespace(dict[str, Any]):
+    """What a program was told, as argparse keeps it: names with values."""
+
+
 _MARK = object()
 # What a program that makes no sense can lead to.
 BROKEN: tuple[type[Exception], ...] = (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError)
@@ -91,6 +96,18 @@ def read_pickled(path: Path, part: str | None = None) -> dict[str, Tensor]:
     if broken is not None:
         raise ModelError(f"{path} holds numbers that are infinite or none (NaN), in {str(broken)[:80]}")
     return tensors
+
+
+def plain_part(path: Path, *names: str) -> Mapping[str, Any]:
+    """The first of these parts of a checkpoint that is there: texts and numbers by name."""
+    try:
+        found = (_from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path))[0]
+    except BROKEN as error:
+        raise ModelError(f"{path} cannot be read safely: {str(error)[:150]}") from error
+    for name in names:
+        if isinstance(part := found.get(name), Mapping):
+            return part
+    raise ModelError(f"{path} holds no {' or '.join(names)}")
 
 
 def _from_zip(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], bytes]]:
@@ -212,8 +229,13 @@ def _do(name: str, argument: Any, stack: list[Any]) -> None:
     elif name == "REDUCE":
         given = stack.pop()
         stack.append(_described(stack.pop(), given))
+    elif name == "NEWOBJ":
+        stack.pop()
+        stack.append(_described(stack.pop(), ()))
     elif name == "BUILD":
-        stack.pop()  # notes on a dictionary, which are not needed
+        notes = stack.pop()  # on a dictionary; they are not needed
+        if isinstance(stack[-1], Namespace):
+            stack[-1].update(notes)
     else:
         raise ValueError(f"it has the instruction {name}, which tensors do not need")
 
@@ -246,6 +268,8 @@ def _described(called: Name, given: Any) -> Any:
     """What a call would give."""
     if called.name == "collections OrderedDict":
         return {}
+    if called.name == "argparse Namespace":
+        return Namespace()
     if called.name == "torch._utils _rebuild_parameter":
         return given[0]
     storage, offset, shape, stride = given[:4]
