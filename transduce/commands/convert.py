@@ -59,7 +59,8 @@ def convert(
         To bring in: a folder of Hugging Face's (MarianMTModel, as all of OPUS-MT is, M2M100, NLLB, mBART, BART), or its
         name on the hub, such as Helsinki-NLP/opus-mt-de-en (an extra: hub); a folder of CTranslate2's with the model's
         SentencePiece files in it; an .argosmodel of Argos Translate; Marian's own .npz with its vocabulary beside it; a
-        folder of JoeyNMT's or fairseq's; a translator of torch.nn.Transformer (docs/pretrained.md says how); fastText's .bin and .ftz; vectors as .vec, by word2vec or GloVe.
+        folder of JoeyNMT's or fairseq's; a translator of torch.nn.Transformer (docs/pretrained.md says how);
+        fastText's .bin and .ftz; vectors as .vec, by word2vec or GloVe.
         To send out: a model folder of ours.
     destination
         Folder to make, for argos a file; it must not exist.
