@@ -19,8 +19,16 @@ from transduce.files import strict_json
 from transduce.files.reading import SMALL, VOCABULARY
 from transduce.formats.binary import Binary
 from transduce.formats.json_files import number, read_file, read_json
-from transduce.formats.pieces import kind_of, read_pieces, renumbered
-from transduce.formats.vocabulary import Special, Vocabulary, by_id, mark_in_text, marks_in_text, token_lines
+from transduce.formats.pieces import read_pieces, renumbered
+from transduce.formats.vocabulary import (
+    Special,
+    Vocabulary,
+    by_id,
+    mark_in_text,
+    marks_in_text,
+    text_settings,
+    token_lines,
+)
 from transduce.text.languages import mark_of
 from transduce.text.moses import MosesTokenizer
 
@@ -118,16 +126,12 @@ def special_of(names: Mapping[int, str], facts: Facts, zero_begin: bool) -> Spec
 
 def text_of(folder: Path, source: Vocabulary, target: Vocabulary) -> tuple[dict[str, Any], list[bytes]]:
     """Settings of the section `text`, and the files of both tokenizers."""
-    shared = source.tokens == target.tokens
-    sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
     if (folder / BPE).exists() and not any((folder / name).exists() for name in (*ONE_MODEL, "source.spm")):
-        settings = {"tokenizer": "moses", "joint": False, "same_ids": shared, **sizes}
+        settings = {"tokenizer": "moses", "joint": False, "same_ids": source.tokens == target.tokens}
+        settings |= {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
         return settings, _moses(folder, source, target)
     models = sentence_pieces(folder)
-    joint = shared and len(models) == 1
-    settings = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint, **sizes}
-    if joint:
-        del settings["target_vocabulary"]
+    settings = text_settings(source, target, models)
     files = [
         renumbered(model, v.tokens, marks_in_text(v.tokens), [t for t in v.tokens if t.startswith("<language ")])
         for model, v in zip([models[0], models[-1]], (source, target), strict=True)

@@ -18,8 +18,8 @@ from transduce.formats.hugging_face_in import Kind, converted
 from transduce.formats.hugging_face_text import FAIRSEQ, Text
 from transduce.formats.json_files import read_file
 from transduce.formats.pickled import plain_part, read_pickled
-from transduce.formats.pieces import kind_of, renumbered
-from transduce.formats.vocabulary import Special, Vocabulary, token_lines
+from transduce.formats.pieces import renumbered
+from transduce.formats.vocabulary import Special, Vocabulary, text_settings, token_lines
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint.pt", "model.pt", "checkpoint_last.pt")
 MODELS = ("transformer", "bart")  # of which an --arch is a variant
@@ -95,10 +95,8 @@ def _text(folder: Path, said: Mapping[str, Any]) -> Text:
         vocabularies.append(Vocabulary.of(dict(enumerate(tokens)), len(tokens), Special(1, 3, 2, 2)))
     source, target = vocabularies
     models = sentence_pieces(folder)
-    shared = source.tokens == target.tokens
-    joint = shared and len(models) == 1
-    settings: dict[str, Any] = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint}
-    settings |= {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})
+    settings = text_settings(source, target, models)
+    count = 1 if settings["joint"] else 2
     both = zip((models[0], models[-1]), vocabularies, strict=True)
     files = [renumbered(model, vocabulary.tokens) for model, vocabulary in both]
-    return Text(settings, [source] if joint else vocabularies, files[:1] if joint else files)
+    return Text(settings, vocabularies[:count], files[:count])

@@ -15,9 +15,9 @@ from transduce.files.reading import SMALL, VOCABULARY
 from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_file
 from transduce.formats.pickled import read_pickled
-from transduce.formats.pieces import kind_of, renumbered
+from transduce.formats.pieces import renumbered
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Special, Vocabulary, token_lines
+from transduce.formats.vocabulary import Special, Vocabulary, text_settings, token_lines
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
@@ -98,17 +98,9 @@ def _text(
         rows = held.rows(embedding if embedding in held else EMBEDDINGS[0])
         vocabularies.append(Vocabulary.of(names, rows, special))
     source, target = vocabularies
-    shared = source.tokens == target.tokens
-    joint = shared and models[0] == models[1]
-    settings: dict[str, Any] = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint}
-    settings |= {"vocabulary": len(source.tokens), "lowercase": lowercase.pop()}
-    settings |= {} if joint else {"target_vocabulary": len(target.tokens)}
-    return (
-        source,
-        target,
-        settings,
-        [renumbered(model, v.tokens) for model, v in zip(models, vocabularies, strict=True)],
-    )
+    settings = text_settings(source, target, list(dict.fromkeys(models))) | {"lowercase": lowercase.pop()}
+    files = [renumbered(model, v.tokens) for model, v in zip(models, vocabularies, strict=True)]
+    return source, target, settings, files
 
 
 def _sentence_pieces(folder: Path, side: Mapping[str, Any]) -> Path:
@@ -133,7 +125,8 @@ def _model_settings(folder: Path, config: Mapping[str, Any], held: Tensors) -> d
     has_final = "encoder.layer_norm.weight" in held
     norms = {str(stack.get("layer_norm", "pre" if has_final else "post")) for stack in stacks}
     said = {key: {str(stack.get(key)) for stack in stacks} for key in ("num_heads", "activation")}
-    scales = {str((stack.get("embeddings") or {}).get("scale", "false")).lower() for stack in stacks}
+    embeddings = [found if isinstance(found := stack.get("embeddings"), dict) else {} for stack in stacks]
+    scales = {str(found.get("scale", "false")).lower() for found in embeddings}
     activation = next(iter(said["activation"])).replace("None", "relu")
     if any(len(values) > 1 for values in (norms, *said.values(), scales)) or activation not in ACTIVATIONS:
         raise ModelError(

@@ -17,9 +17,9 @@ from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import SMALL, VOCABULARY, problem_with
 from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_file
-from transduce.formats.pieces import kind_of, read_pieces, renumbered
+from transduce.formats.pieces import read_pieces, renumbered
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Special, Vocabulary, mark_in_text, marks_in_text, token_lines
+from transduce.formats.vocabulary import Special, Vocabulary, mark_in_text, marks_in_text, text_settings, token_lines
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
@@ -70,15 +70,12 @@ def read(path: Path) -> Converted:
     names, models = _vocabulary(path.parent)
     sizes = [held.rows(of_source), held.rows(of_target)]
     source, target = (Vocabulary.of(n, size, _special(n, path)) for n, size in zip(names, sizes, strict=True))
-    shared = source.tokens == target.tokens
-    joint = shared and len(models) == 1
     m = _model_settings(config, held, path)
     for ours, theirs in DEPTHS.items():
         if str(config.get(theirs, m[ours])) != str(m[ours]):
             raise ModelError(f"{path} says {theirs}={str(config[theirs])[:40]}, and holds {m[ours]} such layers")
     m |= {"tie_source": tied_all, "tie_output": not any(n in held for n in ("decoder_ff_logit_out_W", OUT))}
-    text: dict[str, Any] = {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint}
-    text |= {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})
+    text = text_settings(source, target, models)
     search = {"beam": 6, "penalty": "plain", "length_penalty": 1.0}
     data = {"max_tokens": min(DataSettings.max_tokens, POSITIONS)}
     try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
+from transduce.formats.pieces import kind_of
 from transduce.text.special import BEGIN, SPECIAL
 
 NEVER = -30.0  # on the logit of a token that is never written: nothing beside the others, and no infinity
@@ -65,6 +66,15 @@ class Vocabulary(NamedTuple):
         bias = self.table(theirs.flatten())
         bias[self.added] += NEVER
         return bias
+
+
+def text_settings(source: Vocabulary, target: Vocabulary, models: Sequence[bytes]) -> dict[str, Any]:
+    """Of the section `text`, for two SentencePiece models, or one for both languages: one vocabulary, two with the same
+    ids, or two."""
+    shared = source.tokens == target.tokens
+    joint = shared and len(models) == 1
+    sizes = {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})
+    return {"tokenizer": kind_of(models[0]), "joint": joint, "same_ids": shared and not joint, **sizes}
 
 
 def _plain_name(name: str | None, number: int) -> str:
