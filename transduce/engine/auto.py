@@ -48,11 +48,11 @@ def is_large(model: Seq2Seq) -> bool:
 def _engine_of(model: Seq2Seq, search: SearchSettings, device: str) -> Engine:
     if search.engine == "ctranslate2":
         return CTranslate2Engine(model, search.precision, device)
-    dtype = choose_dtype(search.precision, device)
     if search.engine == "plain":
-        if dtype != torch.float32:
+        if search.precision not in ("auto", "float32"):
             raise SettingsError(f"search.precision={search.precision} needs search.engine=auto; plain is float32")
         return PlainEngine(model, device)
+    dtype = choose_dtype(search.precision, device)
     if isinstance(model, Ensemble):
         each = [_incremental(one, dtype) or one for one in model.each()]
         return PlainEngine(Ensemble(each), device, f"ensemble of {len(each)}")
