@@ -23,7 +23,9 @@ def test_a_whole_text_in_capitals_is_shouted(text: str) -> None:
     assert is_shouted(text)
 
 
-@pytest.mark.parametrize("text", ["", "USA", "ICH 3", "ICH bin", "我们 你们", "3 4", "I A"])
+@pytest.mark.parametrize(
+    "text", ["", "USA", "ICH 3", "ICH bin", "我们 你们", "3 4", "I A", "美国国家篮球协会 (NBA) 暂停", "NBA 和 CBA"]
+)
 def test_other_texts_are_not(text: str) -> None:
     assert not is_shouted(text)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Notes, bundled_pairs, quick_settings
-from foreign import marian_folder
+from foreign import marian_folder, sentence_pieces
 
 import transduce
 from transduce.commands.convert import convert
@@ -25,10 +25,12 @@ from transduce.decoding.marks import marks_of
 from transduce.decoding.sentences import sentences_of
 from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.formats.pickled import read_pickled
+from transduce.formats.pieces import read_pieces, renumbered
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.report import SILENT
-from transduce.text.special import BEGIN, END
+from transduce.text.special import BEGIN, END, SPECIAL, UNKNOWN
+from transduce.text.subwords import SubwordTokenizer
 from transduce.training.setup import fit
 from transduce.training.state import RunState
 from transduce.training.trial import usual_batch
@@ -291,7 +293,7 @@ def test_what_a_format_cannot_express_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "transduce.formats.hugging_face_out.translations", lambda _, lines, __: (["no"] * len(lines), 1.0)
+        "transduce.formats.hugging_face_out.translations", lambda _, lines, __: (["no" for _ in lines], 1.0)
     )
     with pytest.raises(ModelError, match=r"only 0.0% of the translations by .* agree; 98% should"):
         convert(model_folder, tmp_path / "out", to="huggingface", check=True)
@@ -541,3 +543,41 @@ def test_a_run_is_compared_on_its_own_text(tmp_path: Path) -> None:
     kept.write_text("no pairs\n")
     assert sentences_of_run(tmp_path / "run", model) == []
     assert sentences_of_run(tmp_path / "elsewhere", model) == []
+
+
+def test_a_token_of_the_other_side_is_found_where_its_own_cannot_be_cut() -> None:
+    lines = [pair[0] for pair in PAIRS]
+    own = sentence_pieces(lines, 120)
+    pieces = [piece.text for piece in read_pieces(own)[3:]]
+    tokens = [*SPECIAL, *pieces, "€", "峭"]
+    tokenizer, before = SubwordTokenizer(renumbered(own, tokens)), SubwordTokenizer(renumbered(own, tokens[:-2]))
+    text = f"{lines[0]} € 峭 蜒"
+    found, plain = tokenizer.encode([lines[0], text]), before.encode([lines[0], text])
+    assert found[0] == plain[0]
+    assert [tokenizer.pieces([i])[0] for i in found[1] if i >= len(tokens) - 2] == ["€", "峭"]
+    assert [i for i in found[1] if i < len(tokens) - 2] == [i for i in plain[1] if i != UNKNOWN] + [UNKNOWN]
+
+
+def test_an_added_token_is_a_word_of_its_own(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "opus")
+    names = json.loads((folder / "vocab.json").read_text())
+    added = {"__nnh__": names.pop(">>eng<<")}
+    (folder / "vocab.json").write_text(json.dumps(names))
+    (folder / "added_tokens.json").write_text(json.dumps(added))
+    convert(folder, tmp_path / "ours")
+    tokenizer = load(tmp_path / "ours").tokenizers.source
+    assert tokenizer.pieces(tokenizer.encode(["__nnh__ das haus"])[0])[0] == "▁__nnh__"
+    (folder / "added_tokens.json").unlink()
+    listed = {str(i): {"content": token} for token, i in added.items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    convert(folder, tmp_path / "newer")
+    assert (tmp_path / "newer" / "source.model").read_bytes() == (tmp_path / "ours" / "source.model").read_bytes()
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_model_of_firefox_is_refused_by_its_name(tmp_path: Path, as_file: bool) -> None:
+    path = tmp_path / "firefox" / "model.enpt.intgemm.alphas.bin"
+    path.parent.mkdir()
+    path.write_bytes(bytes([1, 0, 0, 0, 0, 0, 0, 0, 195, 0, 0, 0]))
+    with pytest.raises(ModelError, match="alphas.bin is a model in Marian's binary form, as Firefox has them"):
+        convert(path if as_file else path.parent, tmp_path / "ours")

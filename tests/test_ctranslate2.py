@@ -18,6 +18,7 @@ from transduce.errors import ModelError, SettingsError
 from transduce.formats import ctranslate2_out
 from transduce.formats.binary import DTYPES, Binary, read_binary
 from transduce.formats.ctranslate2_in import _as_now
+from transduce.formats.ctranslate2_text import _languages
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.models.weights import weights_of
@@ -242,6 +243,13 @@ def test_marks_of_languages_in_text(tmp_path: Path) -> None:
     convert(folder, tmp_path / "ours")
     cut = transduce.load(tmp_path / "ours").tokenizers.source
     assert cut.pieces(cut.encode([">>eng<< ein bier"])[0])[0] == "▁>>eng<<"
+
+
+def test_what_looks_like_a_mark_of_a_language_and_is_none() -> None:
+    assert (
+        _languages(["______", "_______", "▁the", "en_US"]) == {}
+    )  # as the vocabulary of a real OPUS-MT model has them
+    assert _languages(["__de__", "______", "__en__"]) == {"__de__": "<language de>", "__en__": "<language en>"}
 
 
 def test_the_first_files_did_not_say_how_many_heads_there_are() -> None:

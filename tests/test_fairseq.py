@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import bundled_pairs
@@ -54,7 +55,8 @@ def make(folder: Path, newer: bool = False, **told: Any) -> tuple[Any, dict[str,
     state |= {f"{stack}.version": torch.tensor([3.0]) for stack in ("encoder", "decoder")}
     said = argparse.Namespace(**{**TOLD, **told})
     where = {"args": None, "cfg": {"model": said, "task": {"data": "x"}}} if newer else {"args": said}
-    rest = {"extra_state": {"epoch": 2, "val_loss": 3.5}, "optimizer_history": [{"num_updates": 7}]}
+    numbers = {"_bleu_counts": np.array([1, 2]), "loss": np.float64(3.5), "names": np.array(["a"])}  # --eval-bleu
+    rest = {"extra_state": {"epoch": 2, "metrics": numbers}, "optimizer_history": [{"num_updates": 7}]}
     torch.save({**where, "model": state, **rest}, folder / "checkpoint_best.pt")
     return theirs, ids
 
@@ -84,7 +86,8 @@ def test_the_same_numbers(tmp_path: Path, newer: bool) -> None:
         ({"arch": "fconv_wmt"}, "holds a fconv_wmt; what can be converted from fairseq is a transformer"),
         ({"decoder_normalize_before": True}, "encoder and decoder differ in normalize_before"),
         ({"encoder_layers": 3}, "missing: model.encoder.layers.2"),
-        ({"target_lang": "fr"}, r"dict\.fr\.txt"),
+        ({"target_lang": "fr"}, r"has no dict\.fr\.txt"),
+        ({"source_lang": None}, r"has no dict\.source\.txt; where a checkpoint does not say its languages"),
         ({"activation_fn": "tanh"}, "activation_function 'tanh' is none of"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from transduce.commands import Hidden
 from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
-from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos
+from transduce.commands.send import Agreement, load_as, send, sentences_for, sentences_of_run, to_argos
 from transduce.errors import ModelError, SettingsError
 from transduce.report import SILENT, Report, Table
 
@@ -26,7 +26,7 @@ Quantization = Literal["int8", "int8_float32", "int16", "float16", "bfloat16"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 AGREE = 0.98  # of greedy translations, where nothing was rounded; ties and the last bits decide the rest
-AGREE_ROUNDED = 0.8  # with weights in fewer bits
+ALIKE_ROUNDED = 0.8  # in chrF, with weights in fewer bits
 
 
 def convert(
@@ -95,6 +95,8 @@ def convert(
     languages = (source_language, target_language)
     if to == "argos" and None in languages:
         raise SettingsError("--to argos needs --source-language and --target-language, such as de and en")
+    if to == "transduce":
+        _refuse_binary(source)
     with _made(destination) as place:
         if to == "fasttext":
             return send_fasttext(source, place, rows, retrain, text, report)
@@ -111,20 +113,40 @@ def convert(
         lines = sentences_for(model, text or own)
         report.say(f"writing it for {to}, then comparing translations of {len(lines)} sentences")
         if to == "argos":
-            table, share = to_argos(model, place, quantization, lines, languages, report)
+            table, agreement = to_argos(model, place, quantization, lines, languages, report)
         else:
-            table, share = send(model, to, place, quantization, lines, report)
-        if share is not None and text is None:
+            table, agreement = send(model, to, place, quantization, lines, report)
+        if agreement is not None and text is None:
             which = "the run's validation text" if own else "the bundled corpus"
             report.say(f"compared on sentences of {which}; on others with --text")
-        wanted = AGREE if quantization is None else AGREE_ROUNDED
-        if check and share is None:
-            raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
-        if check and share is not None and share < wanted:
-            raise ModelError(
-                f"only {share:.1%} of the translations by {source} and its copy agree; {wanted:.0%} should"
-            )
+        if check:
+            _check(agreement, source, rounded=quantization is not None)
     return table
+
+
+def _check(agreement: Agreement | None, source: Path, rounded: bool) -> None:
+    """Whether a copy does what the model does."""
+    if agreement is None:
+        raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
+    if not rounded and agreement.equal < AGREE:
+        raise ModelError(
+            f"only {agreement.equal:.1%} of the translations by {source} and its copy agree; {AGREE:.0%} should"
+        )
+    if rounded and agreement.alike < ALIKE_ROUNDED:
+        raise ModelError(
+            f"the translations by {source} and its copy have a chrF of {100 * agreement.alike:.0f} to each other; "
+            f"{100 * ALIKE_ROUNDED:.0f} it should be"
+        )
+
+
+def _refuse_binary(source: Path) -> None:
+    from transduce.formats import marian_in
+
+    if (binary := marian_in.binary_in(source)) is not None:
+        raise ModelError(
+            f"{binary} is a model in Marian's binary form, as Firefox has them; what can be read is the .npz that "
+            f"it was made of"
+        )
 
 
 def _found(source: Path, revision: str | None) -> Path:

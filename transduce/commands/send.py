@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report, Table
@@ -23,7 +24,17 @@ SENTENCES = 200  # that both sides translate, to be compared
 FEWEST = 20  # of a run's own, for a share to mean anything
 LARGEST = 2**26  # bytes of them that are read
 README = "A translation model, trained and packaged with transduce.\n"
-Sent = tuple[Table | None, float | None]  # a table for people, and the share of equal translations
+
+
+class Agreement(NamedTuple):
+    """Of two models' translations: the share of equal ones, and how alike they are (chrF, from 0 to 1). Weights in
+    fewer bits change a word of a long sentence sooner than of a short one, and then the whole is no longer equal."""
+
+    equal: float
+    alike: float
+
+
+Sent = tuple[Table | None, Agreement | None]  # the table is for people
 
 
 def send(model: Model, to: str, place: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
@@ -54,7 +65,7 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
 
 def to_ctranslate2(
     model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report
-) -> tuple[Table, float]:
+) -> tuple[Table, Agreement]:
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
     from transduce.models.transformer import Transformer
@@ -82,17 +93,17 @@ def to_argos(
     assert target is not None
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / destination.name
-        table, share = to_ctranslate2(model, folder, quantization, lines, report)
+        table, agreement = to_ctranslate2(model, folder, quantization, lines, report)
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
     pieces = files.pop("source.spm")
     files.pop("target.spm")
     write_files({destination: argos.package(files, pieces, (source, target), README)})
-    return table, share
+    return table, agreement
 
 
 def to_onnx(
     model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report
-) -> tuple[Table, float]:
+) -> tuple[Table, Agreement]:
     """Two graphs, the vocabularies, what a search needs to know, and a program that is all of it."""
     import inspect
 
@@ -212,18 +223,22 @@ def _told(lines: list[str], where: str, report: Report) -> Iterator[str]:
 
 def _compared(
     model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float], report: Report
-) -> tuple[Table, float]:
+) -> tuple[Table, Agreement]:
     """Greedy translations by both, one line after the other."""
+    from transduce.evaluate import chrf_of_each
+
     greedy = model.with_search(beam=1)
     greedy.translate(lines[:1])  # what is made ready once
     begin = time.perf_counter()
     ours = [greedy.translate(line).text for line in _told(lines, "here", report)]
     seconds = time.perf_counter() - begin
     texts, their_seconds = theirs
-    share = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)
+    equal = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)
+    alike = statistics.mean(chrf_of_each(texts, ours)) / 100
     size = sum(path.stat().st_size for path in folder.iterdir())
-    row = [f"{share:.1%}", f"{size / 1e6:.1f} MB", f"{len(lines) / their_seconds:,.0f}", f"{len(lines) / seconds:,.0f}"]
-    heads = ["", "equal greedy translations", "size", "sentences/s there", "sentences/s here"]
+    speeds = (f"{len(lines) / one:,.0f}" for one in (their_seconds, seconds))
+    row = [f"{equal:.1%}", f"{100 * alike:.1f}", f"{size / 1e6:.1f} MB", *speeds]
+    heads = ["", "equal greedy translations", "chrF of both", "size", "sentences/s there", "sentences/s here"]
     return Table(
         heads, [[folder.name.removesuffix(".part"), *row]], [f"{len(lines):,} sentences, one after the other"]
-    ), share
+    ), Agreement(equal, alike)

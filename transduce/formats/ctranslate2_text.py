@@ -36,7 +36,7 @@ CONFIG = "config.json"
 PADS = ("<pad>", "<blank>")  # what padding is called, where there is a token for it
 BPE = "bpe.model"  # merges of words, as subword-nmt writes them
 ONE_MODEL = ("sentencepiece.model", "sentencepiece.bpe.model", "spm.model", "tokenizer.model")
-LANGUAGE = re.compile(r"__(\w{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")  # marks of M2M100, NLLB, mBART
+LANGUAGES = [re.compile(mark) for mark in (r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})", r"([a-z]{2}_[A-Z]{2})")]
 USUAL_EPSILON = 1e-5  # of norms
 WITH_CONFIG = 6  # the first version of model.bin with a config.json beside it
 
@@ -103,12 +103,17 @@ def _listed(path: Path) -> dict[int, str]:
         raise ModelError(f"{path} is no list of tokens: {str(error)[:100]}") from error
     if not isinstance(tokens, list):
         raise ModelError(f"{path} must be a list of tokens")
-    return {i: _our_name(name) for i, name in by_id(tokens).items()}
+    languages = _languages(tokens)
+    return {i: languages.get(name) or mark_in_text(name) for i, name in by_id(tokens).items()}
 
 
-def _our_name(token: str) -> str:
-    match = LANGUAGE.fullmatch(token)
-    return mark_in_text(token) if match is None else mark_of(next(filter(None, match.groups())))
+def _languages(tokens: list[Any]) -> dict[str, str]:
+    """Marks of languages, as M2M100, NLLB or mBART write them, and our names of them. One alone is a word of a text."""
+    for pattern in LANGUAGES:
+        found = {token: match[1] for token in map(str, tokens) if (match := pattern.fullmatch(token))}
+        if len(found) > 1:
+            return {token: mark_of(language) for token, language in found.items()}
+    return {}
 
 
 def special_of(names: Mapping[int, str], facts: Facts, zero_begin: bool) -> Special:
@@ -160,8 +165,8 @@ def sentence_pieces(folder: Path) -> list[bytes]:
     paths = two if all(path.exists() for path in two) else one[:1]
     if not paths:
         raise ModelError(
-            f"{folder} has no tokenizer, which CTranslate2 leaves to others: copy the model's source.spm and "
-            f"target.spm there, or its sentencepiece.model"
+            f"{folder} has no SentencePiece model to cut text with: copy its source.spm and target.spm there, or its "
+            f"sentencepiece.model"
         )
     models = [read_file(path, VOCABULARY) for path in paths]
     for path, model in zip(paths, models, strict=True):

@@ -87,7 +87,13 @@ def _kind(checkpoint: Path, said: Mapping[str, Any]) -> Kind:
 
 
 def _text(folder: Path, said: Mapping[str, Any]) -> Text:
-    languages = [str(said.get(key)) for key in ("source_lang", "target_lang")]
+    languages = [str(said.get(f"{side}_lang") or side) for side in ("source", "target")]
+    for language in languages:
+        if not (folder / f"dict.{language}.txt").exists():
+            raise ModelError(
+                f"{folder} has no dict.{language}.txt; where a checkpoint does not say its languages, name the "
+                f"dictionaries dict.source.txt and dict.target.txt"
+            )
     vocabularies = []
     for language in languages:
         lines = token_lines(read_file(folder / f"dict.{language}.txt", VOCABULARY).decode("utf-8", "replace"))

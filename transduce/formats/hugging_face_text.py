@@ -38,6 +38,8 @@ def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
     """Marian's: a SentencePiece model a side, one list of tokens or two."""
     shared = bool(config.get("share_encoder_decoder_embeddings", True))
     names = _names(folder / "vocab.json")
+    added = {i: f"▁{token}" for token, i in _added(folder).items() if i not in names}  # words of their own in a text
+    names |= added
     source = target = Vocabulary.of(names, whole(config, "vocab_size"), _special(config, names))
     if not shared:
         names = _names(folder / "target_vocab.json")
@@ -47,7 +49,8 @@ def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
     sizes = {"vocabulary": len(source.tokens), "target_vocabulary": len(target.tokens)}
     settings = {"tokenizer": kind_of(models[0]), "joint": False, "same_ids": shared, **sizes}
     both = zip(models, (source, target), strict=True)
-    return Text(settings, [source, target], [renumbered(model, v.tokens, marks_in_text(v.tokens)) for model, v in both])
+    files = [renumbered(model, v.tokens, [*marks_in_text(v.tokens), *added.values()]) for model, v in both]
+    return Text(settings, [source, target], files)
 
 
 def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
@@ -113,10 +116,21 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
             codes = [token.strip("_") for token in named if token not in NO_LANGUAGES]
             if not all(code and not code.isspace() and " " not in code for code in codes):
                 raise ModelError(f"{folder / name} names languages in no known way")
-            return {first + i: code for i, code in enumerate(codes)}
+            exact = {token.strip("_"): i for token, i in _added(folder).items()}
+            return {exact.get(code, first + i): code for i, code in enumerate(codes)}
     if usual:
         return {first + i: code for i, code in enumerate(usual)}
     raise ModelError(f"{folder} does not say which languages it knows: {' or '.join(LISTS)} should list their marks")
+
+
+def _added(folder: Path) -> dict[str, int]:
+    """Tokens that somebody added to a vocabulary, with their ids: older and newer files say it in different places."""
+    older, newer = folder / "added_tokens.json", folder / "tokenizer_config.json"
+    found: dict[str, Any] = read_json(older, VOCABULARY) if older.exists() else {}
+    listed = read_json(newer, VOCABULARY).get("added_tokens_decoder") if newer.exists() else None
+    if isinstance(listed, Mapping):
+        found |= {str(one["content"]): i for i, one in listed.items() if isinstance(one, Mapping) and "content" in one}
+    return {token: int(i) for token, i in found.items() if str(i).isdecimal() and len(str(i)) < 10}
 
 
 def _names(path: Path) -> dict[int, str]:

@@ -27,6 +27,7 @@ from transduce.text.special import BEGIN
 from transduce.text.tokenizers import file_names
 
 ENDING = ".npz"
+BINARY = (1).to_bytes(8, "little")  # the version, with which the other form begins
 SETTINGS = "special:model.yml"
 POSITIONS = 512  # Marian computes them for any length; this many are usual in what was made of its models
 LARGEST = 16_000_000_000  # bytes of all arrays together
@@ -58,6 +59,16 @@ def find(source: Path) -> Path | None:
     if len(found) > 1:
         raise ModelError(f"{source} holds {len(found)} {ENDING} files; name the one that is meant: {found[0]}")
     return found[0] if found else None
+
+
+def binary_in(source: Path) -> Path | None:
+    """A file in Marian's other form, in which Firefox and Bergamot have their models, mostly in whole numbers."""
+    for path in [source] if source.is_file() else sorted(source.glob("*.bin")):
+        if path.suffix == ".bin" and path.is_file():
+            with path.open("rb") as stream:
+                if stream.read(len(BINARY)) == BINARY:
+                    return path
+    return None
 
 
 def read(path: Path) -> Converted:

@@ -39,6 +39,10 @@ ALLOWED = {
     "argparse Namespace",
     *(f"torch {name}" for name in DTYPES),
 }
+ASIDE = {  # of numpy, whose numbers lie beside a model in a checkpoint: they are not looked at
+    *(f"{core}.multiarray {name}" for core in ("numpy.core", "numpy._core") for name in ("_reconstruct", "scalar")),
+    *("numpy ndarray", "numpy dtype", "_codecs encode"),
+}
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # with which the older form begins
 LARGEST_PICKLE = 64_000_000  # bytes of instructions
 MANY = 100_000  # tensors, and numbers of a shape
@@ -252,7 +256,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 
 
 def _allowed(name: str) -> Name:
-    if name not in ALLOWED:
+    if name not in ALLOWED | ASIDE:
         raise ValueError(f"it asks for {name[:80].replace(' ', '.')}, which is no part of a tensor")
     return Name(name)
 
@@ -268,6 +272,8 @@ def _described(called: Name, given: Any) -> Any:
     """What a call would give."""
     if called.name == "collections OrderedDict":
         return {}
+    if called.name in ASIDE:
+        return called
     if called.name == "argparse Namespace":
         return Namespace()
     if called.name == "torch._utils _rebuild_parameter":

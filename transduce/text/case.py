@@ -37,8 +37,11 @@ def restore(text: str) -> str:
 
 
 def is_shouted(text: str) -> bool:
-    """Whether a whole text is in capitals: two words or more, and no small letter."""
-    return text.upper() == text != text.lower() and len(_SHOUTED.findall(text)) >= 2
+    """Whether a whole text is in capitals: two words or more, and no letter that is small, or has no case at all, as in
+    Chinese with an acronym."""
+    if text.upper() != text or text == text.lower():
+        return False
+    return len(_SHOUTED.findall(text)) >= 2 and not any(one.isalpha() and one == one.lower() for one in text)
 
 
 def frequent_words(texts: Iterable[str], most: int) -> list[str]:

@@ -70,7 +70,21 @@ class SubwordTokenizer:
         return cls(writer.getvalue())
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(texts), num_threads=1)
+        found = self._processor.encode(list(texts), num_threads=1)
+        return list(map(self._with_unused, texts, found)) if self._unused else found
+
+    def _with_unused(self, text: str, ids: list[int]) -> list[int]:
+        """What this side cannot cut may still be a token of the vocabulary that both sides of a converted model share;
+        the programs it comes from look it up there."""
+        if UNKNOWN not in ids:
+            return ids
+        pieces = self._processor.encode(text, out_type=str)
+        return [self._unused.get(piece, i) if i == UNKNOWN else i for i, piece in zip(ids, pieces, strict=True)]
+
+    @cached_property
+    def _unused(self) -> dict[str, int]:
+        """Tokens of the other side only."""
+        return {self._names[i]: i for i in range(self.size) if self._processor.is_unused(i)}
 
     def sample(self, texts: Sequence[str], amount: float, seed: int) -> list[list[int]]:
         random, draw = Random(seed), self._sampler.draw
