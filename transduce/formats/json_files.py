@@ -32,6 +32,7 @@ def read_file(path: Path, most: int) -> bytes:
 def whole(config: Mapping[str, Any], key: str, default: Any = None) -> int:
     value = config.get(key)
     value = default if value is None else value
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value  # as some say eos_token_id
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
         raise ModelError(f"its config must have {key}, a whole number, not {value!r}")
     return value
