@@ -124,6 +124,7 @@ SHOWN = (
     "model.dropout",
     "batch.tokens",
     "optimizer.rate",
+    "search.length_penalty",
 )
 
 

@@ -21,6 +21,7 @@ from transduce.models import transformer
 from transduce.models.load import load
 from transduce.models.weights import read_shapes, weights_of
 from transduce.nn.low_rank import LowRank
+from transduce.settings.checks import check_idle
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, TrainingSettings
 from transduce.training.shares import Shares
@@ -176,12 +177,21 @@ def test_an_adapter_adds_nothing_at_first_and_is_read_by_every_product() -> None
         ({"lora_rank": 2}, "needs a model to adapt: --from MODEL"),
         ({"lora_rank": 2, "start": "x", "freeze": "encoder"}, "does not go with training.freeze"),
         ({"lora_alpha": 2.0}, "need training.lora_rank"),
-        ({"freeze": "encoder"}, "would keep random weights as they are: it needs a model, --from MODEL"),
     ],
 )
 def test_what_does_not_go_together_is_refused(training: dict[str, object], complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         compose({"training": training})
+
+
+def test_what_is_frozen_needs_a_model_or_vectors() -> None:
+    told = "would keep random weights as they are: it needs a model, --from MODEL"
+    with pytest.raises(SettingsError, match=told):
+        check_idle(compose({"training": {"freeze": "encoder"}}))
+    with pytest.raises(SettingsError, match=told):
+        check_idle(compose({"training": {"freeze": "source,encoder"}, "model": {"source_vectors": "x"}}))
+    check_idle(compose({"training": {"freeze": "source"}, "model": {"target_vectors": "x"}}))  # one table
+    check_idle(compose({"training": {"freeze": "encoder", "start": "x"}}))
 
 
 def test_parts_that_there_are_not_are_refused() -> None:

@@ -300,6 +300,17 @@ def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_copy_in_fewer_bits_must_be_alike(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setattr(
+        "transduce.formats.ctranslate2_out.translations", lambda _, __, lines, ___: (["no" for _ in lines], 1.0)
+    )
+    with pytest.raises(ModelError, match=r"have a chrF of \d+ to each other; 80 it should be"):
+        convert(model_folder, tmp_path / "out", to="ctranslate2", quantization="int8", check=True)
+
+
 def test_what_cannot_be_compared_is_not_called_checked(
     tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,8 @@ def test_the_same_numbers(tmp_path: Path, newer: bool) -> None:
     [
         ({"arch": "fconv_wmt"}, "holds a fconv_wmt; what can be converted from fairseq is a transformer"),
         ({"decoder_normalize_before": True}, "encoder and decoder differ in normalize_before"),
+        ({"decoder_attention_heads": 4}, r"one number of attention heads, and its stacks have \[3, 4\]"),
+        ({"no_token_positional_embeddings": True}, "knows no positions"),
         ({"encoder_layers": 3}, "missing: model.encoder.layers.2"),
         ({"target_lang": "fr"}, r"has no dict\.fr\.txt"),
         ({"source_lang": None}, r"has no dict\.source\.txt; where a checkpoint does not say its languages"),
@@ -109,3 +111,25 @@ def test_nothing_of_a_checkpoint_is_run(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(ModelError, match="it asks for __builtin__.print, which is no part of a tensor"):
         convert(tmp_path / "fairseq", tmp_path / "ours")
     assert capsys.readouterr().out == ""
+
+
+def test_the_older_form_of_a_checkpoint(tmp_path: Path) -> None:
+    make(tmp_path / "fairseq")
+    convert(tmp_path / "fairseq", tmp_path / "ours")
+    path = tmp_path / "fairseq" / "checkpoint_best.pt"
+    held = torch.load(path, weights_only=False)
+    torch.save(held, path, _use_new_zipfile_serialization=False)
+    convert(tmp_path / "fairseq", tmp_path / "older")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("ours", "older")]
+    assert weights[0] == weights[1]
+
+
+def test_what_unfolds_without_end_is_not_unfolded(tmp_path: Path) -> None:
+    make(tmp_path / "fairseq")
+    deep: list[Any] = []
+    for _ in range(60):
+        deep = [deep, deep]
+    told = argparse.Namespace(**{**TOLD, "arch": deep, "encoder_layers": deep})
+    torch.save({"args": told, "model": {"x": torch.ones(1)}}, tmp_path / "fairseq" / "checkpoint_best.pt")
+    with pytest.raises(ModelError, match="holds a None; what can be converted"):
+        convert(tmp_path / "fairseq", tmp_path / "ours")

@@ -237,7 +237,9 @@ def test_a_model_of_joeynmt(tmp_path: Path) -> None:
         ("tokenizer_type: sentencepiece", "tokenizer_type: subword-nmt", "cuts text with subword-nmt"),
         ("target.model", "other.model", "needs its SentencePiece model beside config.yaml: other.model"),
         ("encoder:", "something:", "has no section model.encoder"),
-        ("layer_norm: pre", "layer_norm: post", "do not fit|cannot be|differ|none of"),
+        ("layer_norm: pre", "layer_norm: post", "encoder and decoder differ in layer_norm"),
+        ("source.model\n", "source.model\n      pretokenizer: moses\n", "has pretokenizer: moses, which changes text"),
+        ("  src:\n", "  src:\n    lowercase: true\n", "reads one side in small letters"),
     ],
 )
 def test_what_joeynmt_has_and_we_do_not(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -246,4 +248,13 @@ def test_what_joeynmt_has_and_we_do_not(tmp_path: Path, old: str, new: str, word
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace(old, new, 1))
     with pytest.raises(ModelError, match=words):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_list_of_tokens_that_is_too_short(tmp_path: Path) -> None:
+    make(tmp_path / "theirs", norm_first=True, source_begin=False)
+    folder = as_joey(tmp_path / "theirs", tmp_path / "joey")
+    lines = (folder / "src_vocab.txt").read_text().splitlines()
+    (folder / "src_vocab.txt").write_text("\n".join(lines[:40]) + "\n")
+    with pytest.raises(ModelError, match=r"src_vocab.txt lists 40 different tokens in 40 lines; the model has 151"):
         convert(folder, tmp_path / "ours")

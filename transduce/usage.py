@@ -15,7 +15,6 @@ from transduce.commands import settings_of
 from transduce.settings.entries import describe_type, options_of, shortened
 
 ALIKE = 0.8  # of difflib: trian is train, foo is not corpus
-_PART = re.compile(r"[-+]?\d*\.\d*[1-9]\d*")  # a number with a part behind the point
 MEANT = {  # how other tools call it
     "export": ["convert"],
     "import": ["convert"],
@@ -29,9 +28,16 @@ def _read(type_: Any, tokens: Any) -> Any:
     """As cyclopts does, which would round 2.5 where a whole number is wanted."""
     if int in _leaves(type_):
         for token in tokens:
-            if _PART.fullmatch(token.value):
+            if "." in token.value and not _is_whole(token.value):
                 raise cyclopts.CoercionError(token=token, target_type=int)
     return cyclopts.convert(type_, tokens)
+
+
+def _is_whole(value: str) -> bool:
+    try:
+        return float(value).is_integer()
+    except ValueError:  # which cyclopts tells
+        return True
 
 
 def _leaves(type_: Any) -> set[Any]:

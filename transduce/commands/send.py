@@ -137,7 +137,7 @@ def load_as(source: Path, to: str, report: Report) -> Model:
     from transduce.formats import ctranslate2_out, hugging_face_out, onnx_out
     from transduce.model import Model
     from transduce.models.load import load
-    from transduce.text.languages import languages_of
+    from transduce.text.languages import EVERY_TEXT, languages_of
     from transduce.text.tokenizers import Tokenizers
 
     model, tokenizers, settings = load(source)
@@ -149,6 +149,8 @@ def load_as(source: Path, to: str, report: Report) -> Model:
         reason = reason or "it cuts text with SentencePiece"
     if reason:
         raise ModelError(f"{source} cannot become a model of {to}: {reason}")
+    if settings.text.source_language == EVERY_TEXT:
+        raise ModelError(f"{source} begins every text with a token, which {to} would not do by itself")
     if settings.text.source_language or languages_of(tokenizers.source):
         raise ModelError(f"{source} knows many languages by their marks, which cannot go out to {to}")
     if settings.text.lowercase:
@@ -234,7 +236,8 @@ def _compared(
     seconds = time.perf_counter() - begin
     texts, their_seconds = theirs
     equal = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)
-    alike = statistics.mean(chrf_of_each(texts, ours)) / 100
+    each = zip(texts, ours, chrf_of_each(texts, ours), strict=True)
+    alike = statistics.mean(100 if a == b else score for a, b, score in each) / 100  # sacreBLEU's of nothing is 0
     size = sum(path.stat().st_size for path in folder.iterdir())
     speeds = (f"{len(lines) / one:,.0f}" for one in (their_seconds, seconds))
     row = [f"{equal:.1%}", f"{100 * alike:.1f}", f"{size / 1e6:.1f} MB", *speeds]

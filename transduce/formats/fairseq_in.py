@@ -43,7 +43,7 @@ SEARCH = {"num_beams": 5, "length_penalty": 1.0}  # as fairseq-generate does if 
 def find(folder: Path) -> Path | None:
     """The checkpoint, where there are dictionaries beside it."""
     found = [folder / name for name in CHECKPOINTS if (folder / name).exists()]
-    return found[0] if found and list(folder.glob("dict.*.txt")) else None
+    return found[0].resolve() if found and list(folder.glob("dict.*.txt")) else None
 
 
 def read(folder: Path, checkpoint: Path) -> Converted:
@@ -68,6 +68,11 @@ def _arguments(checkpoint: Path) -> Mapping[str, Any]:
     arch = str(said.get("arch") or said.get("_name"))
     if not any(name in arch for name in MODELS):
         raise ModelError(f"{checkpoint} holds a {arch[:40]}; what can be converted from fairseq is a transformer")
+    heads = [said.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")]
+    if None in heads or heads[0] != heads[1]:
+        raise ModelError(f"{checkpoint}: a model here has one number of attention heads, and its stacks have {heads}")
+    if said.get("no_token_positional_embeddings"):
+        raise ModelError(f"{checkpoint} knows no positions; a model here does")
     return said
 
 
@@ -87,7 +92,7 @@ def _kind(checkpoint: Path, said: Mapping[str, Any]) -> Kind:
 
 
 def _text(folder: Path, said: Mapping[str, Any]) -> Text:
-    languages = [str(said.get(f"{side}_lang") or side) for side in ("source", "target")]
+    languages = [str(said.get(f"{side}_lang") or side)[:40] for side in ("source", "target")]
     for language in languages:
         if not (folder / f"dict.{language}.txt").exists():
             raise ModelError(

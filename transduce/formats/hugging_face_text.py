@@ -38,7 +38,9 @@ def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
     """Marian's: a SentencePiece model a side, one list of tokens or two."""
     shared = bool(config.get("share_encoder_decoder_embeddings", True))
     names = _names(folder / "vocab.json")
-    added = {i: f"▁{token}" for token, i in _added(folder).items() if i not in names}  # words of their own in a text
+    known = set(names.values())
+    extra = {i: f"▁{token}" for token, i in _added(folder).items()}  # words of their own in a text
+    added = {i: token for i, token in extra.items() if i not in names and token not in known}
     names |= added
     source = target = Vocabulary.of(names, whole(config, "vocab_size"), _special(config, names))
     if not shared:
@@ -117,7 +119,10 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
             if not all(code and not code.isspace() and " " not in code for code in codes):
                 raise ModelError(f"{folder / name} names languages in no known way")
             exact = {token.strip("_"): i for token, i in _added(folder).items()}
-            return {exact.get(code, first + i): code for i, code in enumerate(codes)}
+            found_ids = {exact.get(code, first + i): code for i, code in enumerate(codes)}
+            if len(found_ids) < len(codes):
+                raise ModelError(f"{folder / name} gives one number to two languages")
+            return found_ids
     if usual:
         return {first + i: code for i, code in enumerate(usual)}
     raise ModelError(f"{folder} does not say which languages it knows: {' or '.join(LISTS)} should list their marks")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from transduce.errors import ModelError, SettingsError
@@ -49,18 +50,25 @@ def read(folder: Path) -> Converted:
     m = _model_settings(folder, config, held)
     joint = text["joint"] or text["same_ids"]
     m |= {"tie_source": joint and held.are_equal(*EMBEDDINGS), "tie_output": held.are_equal(EMBEDDINGS[1], OUTPUT)}
-    testing = config.get("testing")
-    beam = testing.get("beam_size") if isinstance(testing, dict) else None
-    search = {"beam": beam} if str(beam).isdecimal() else {}
     data = {"max_tokens": min(DataSettings.max_tokens, POSITIONS)}
     try:
-        settings = compose({"model": m, "text": text, "data": data, "search": search})
+        settings = compose({"model": m, "text": text, "data": data, "search": _search(config)})
     except SettingsError as error:
         raise ModelError(f"{folder}: its {CONFIG} cannot be: {error}") from error
     weights = _layers(held, settings.model) | _vocabulary_weights(held, settings.model, source, target)
     held.drop([f"{stack}.pe.pe" for stack in SIDES.values()])
     held.finish()
     return Converted(settings, weights, dict(zip(file_names(settings.text), files, strict=False)))
+
+
+def _search(config: Mapping[str, Any]) -> dict[str, Any]:
+    """As its `test` does; without a length penalty where alpha is negative, as it is if not told."""
+    testing = config.get("testing")
+    said = testing if isinstance(testing, dict) else {}
+    alpha = str(said.get("beam_alpha", said.get("alpha", "-1")))
+    found = {"beam": said.get("beam_size", 1), "length_penalty": 0.0 if alpha.startswith("-") else alpha}
+    blocked = str(said.get("no_repeat_ngram_size", "-1"))
+    return found | ({} if blocked.startswith("-") else {"no_repeat": blocked})
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -96,6 +104,10 @@ def _text(
             raise ModelError(f"{path} lacks {', '.join(missing)}")
         special = Special(ids["<pad>"], ids["<unk>"], ids["<s>"], ids["</s>"])
         rows = held.rows(embedding if embedding in held else EMBEDDINGS[0])
+        if not len(names) == len(ids) == rows:
+            raise ModelError(
+                f"{path} lists {len(ids):,} different tokens in {len(names):,} lines; the model has {rows:,}"
+            )
         vocabularies.append(Vocabulary.of(names, rows, special))
     source, target = vocabularies
     settings = text_settings(source, target, list(dict.fromkeys(models))) | {"lowercase": lowercase.pop()}
@@ -105,11 +117,15 @@ def _text(
 
 def _sentence_pieces(folder: Path, side: Mapping[str, Any]) -> Path:
     """Where the SentencePiece model of a side is; paths are those of the machine that trained it, names are kept."""
-    if side.get("tokenizer_type") != "sentencepiece":
-        told = str(side.get("tokenizer_type") or side.get("level"))[:40]
+    told = str(side.get("tokenizer_type", "sentencepiece" if side.get("level") == "bpe" else side.get("level")))[:40]
+    if told != "sentencepiece":
         raise ModelError(f"{folder} cuts text with {told}; what can be converted cuts it with sentencepiece")
     tokenizer = side.get("tokenizer_cfg")
-    named = str(tokenizer.get("model_file")) if isinstance(tokenizer, dict) else ""
+    tokenizer = tokenizer if isinstance(tokenizer, dict) else {}
+    for key, value in (("pretokenizer", tokenizer.get("pretokenizer")), ("normalize", side.get("normalize"))):
+        if str(value).lower() not in ("none", "false"):
+            raise ModelError(f"{folder} has {key}: {str(value)[:40]}, which changes text in a way of its own")
+    named = str(tokenizer.get("model_file", ""))
     path = folder / Path(named).name
     if not named or not path.is_file():
         raise ModelError(f"{folder} needs its SentencePiece model beside {CONFIG}: {Path(named).name or 'model_file'}")
@@ -181,5 +197,5 @@ def _vocabulary_weights(held: Tensors, m: ModelSettings, source: Vocabulary, tar
         held.drop([OUTPUT])
     else:
         weights["projection.weight"] = target.table(held.take(OUTPUT, target.size, m.d_model))
-    weights["projection.bias"] = target.bias(held.take_or_zeros("none", target.size))
+    weights["projection.bias"] = target.bias(torch.zeros(target.size))
     return weights

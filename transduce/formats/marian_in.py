@@ -63,6 +63,8 @@ def find(source: Path) -> Path | None:
 
 def binary_in(source: Path) -> Path | None:
     """A file in Marian's other form, in which Firefox and Bergamot have their models, mostly in whole numbers."""
+    if any(source.glob(f"*{ENDING}")):  # which can be read
+        return None
     for path in [source] if source.is_file() else sorted(source.glob("*.bin")):
         if path.suffix == ".bin" and path.is_file():
             with path.open("rb") as stream:

@@ -42,18 +42,28 @@ class Translator:
             sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
             for side in ("source", "target")
         )
+        sizes = range(self.source.get_piece_size())
+        self.unused = {self.source.id_to_piece(i): i for i in sizes if self.source.is_unused(i)}
         self.past = {i.name: i.shape for i in self.decoder.get_inputs() if i.name.startswith("past_")}
         self.names = [output.name for output in self.decoder.get_outputs()]
 
     def translate(self, text: str, beam: int = 1) -> str:
         """The translation of one sentence."""
         positions = self.facts["positions"]
-        ids = self.source.encode(normalised(text))[: positions - 1]
+        ids = self.encode(normalised(text))[: positions - 1]
         if not ids:
             return ""
         most = min(len(ids) + self.facts["extra"] + 1, positions)
         tokens = self.search([*ids, END] if self.facts["source_end"] else ids, beam, most)
         return " ".join(self.target.decode([i for i in tokens if i > END]).split())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids; what this side cannot cut may still be a token of the other, in a vocabulary that both share."""
+        ids = self.source.encode(text)
+        if UNKNOWN not in ids:
+            return ids
+        pieces = self.source.encode(text, out_type=str)
+        return [self.unused.get(piece, i) if i == UNKNOWN else i for i, piece in zip(ids, pieces, strict=True)]
 
     def search(self, source: list[int], beam: int, most: int) -> list[int]:
         """The best of a beam; a beam of one is greedy."""

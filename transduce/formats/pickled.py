@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from pickletools import genops
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ ASIDE = {  # of numpy, whose numbers lie beside a model in a checkpoint: they ar
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # with which the older form begins
 LARGEST_PICKLE = 64_000_000  # bytes of instructions
 MANY = 100_000  # tensors, and numbers of a shape
+SHARED, SPARE = 8, 100_000_000  # so many names may one tensor have; bytes that are never too many
 
 
 class Storage(NamedTuple):
@@ -83,19 +84,21 @@ BROKEN += (OverflowError, NotImplementedError, MemoryError, RuntimeError, zipfil
 
 def read_pickled(path: Path, part: str | None = None) -> dict[str, Tensor]:
     """The tensors of a file by name; `part`: of a checkpoint with much beside them, where they are."""
-    if problem := problem_with(path):
-        raise ModelError(f"{path} {problem}")
-    try:
-        found, storages = _from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path)
-    except BROKEN as error:
-        raise ModelError(f"{path} is no file of tensors that can be read safely: {str(error)[:150]}") from error
-    chosen: Any = found if part is None else found.get(part)
-    if not isinstance(chosen, Mapping):
+    found, numbers = _open(path)
+    if part is not None and not isinstance(found.get(part), dict):
         raise ModelError(f"{path} holds no {part}")
-    tensors = {name: _tensor(value, storages, path) for name, value in chosen.items() if isinstance(value, Described)}
-    odd = [name for name, value in chosen.items() if not isinstance(value, Described)]
-    if odd or not tensors:
-        raise ModelError(f"{path} holds more than tensors by name: {', '.join(map(str, odd[:3])) or 'nothing at all'}")
+    try:
+        described = _names(found if part is None else found[part])
+        odd = [name for name, value in described.items() if not isinstance(value, Described)]
+        if odd or not described:
+            named = ", ".join(name[:80] for name in odd[:3]) or "nothing at all"
+            raise ModelError(f"{path} holds more than tensors by name: {named}")
+        claimed = sum(math.prod(one.shape) * one.storage.dtype.itemsize for one in described.values())
+        if claimed > SHARED * path.stat().st_size + SPARE:
+            raise ValueError(f"its tensors would have {claimed:,} bytes")
+        tensors = {name: _tensor(value, numbers, path) for name, value in described.items()}
+    except BROKEN as error:
+        raise _unsafe(path, error) from error
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     if broken is not None:
         raise ModelError(f"{path} holds numbers that are infinite or none (NaN), in {str(broken)[:80]}")
@@ -103,15 +106,33 @@ def read_pickled(path: Path, part: str | None = None) -> dict[str, Tensor]:
 
 
 def plain_part(path: Path, *names: str) -> Mapping[str, Any]:
-    """The first of these parts of a checkpoint that is there: texts and numbers by name."""
-    try:
-        found = (_from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path))[0]
-    except BROKEN as error:
-        raise ModelError(f"{path} cannot be read safely: {str(error)[:150]}") from error
+    """The first of these parts of a checkpoint that is there: texts and numbers by name, and such lists of them."""
+    found = _open(path)[0]
     for name in names:
-        if isinstance(part := found.get(name), Mapping):
-            return part
+        if isinstance(part := found.get(name), dict):
+            inner = {key: _scalars(value) for key, value in part.items() if isinstance(value, dict)}
+            return {**_scalars(part), **inner}
     raise ModelError(f"{path} holds no {' or '.join(names)}")
+
+
+def _scalars(part: Mapping[Any, Any]) -> dict[str, Any]:
+    """What cannot hold anything else."""
+    plain = (str, int, float, bool, type(None))
+    return {key: value for key, value in part.items() if isinstance(key, str) and isinstance(value, plain)}
+
+
+def _open(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], bytes]]:
+    """What a file describes, and where its numbers are."""
+    if problem := problem_with(path):
+        raise ModelError(f"{path} {problem}")
+    try:
+        return _from_zip(path) if zipfile.is_zipfile(path) else _from_stream(path)
+    except BROKEN as error:
+        raise _unsafe(path, error) from error
+
+
+def _unsafe(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path} is no file of tensors that can be read safely: {str(error)[:150]}")
 
 
 def _from_zip(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], bytes]]:
@@ -144,13 +165,25 @@ def _from_stream(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], byt
     if magic != MAGIC or protocol != PROTOCOL:
         raise ValueError("it does not begin as torch.save does")
     found = _names(top)
-    kinds = {value.storage.key: value.storage for value in found.values() if isinstance(value, Described)}
+    kinds = {storage.key: storage for storage in _storages(found)}
     where: dict[str, memoryview] = {}
     for key in keys:
         size = int.from_bytes(content[place : place + 8], "little") * kinds[key].dtype.itemsize
         where[key] = content[place + 8 : place + 8 + size]
         place += 8 + size
     return found, lambda storage: bytes(where[storage.key])
+
+
+def _storages(top: Any) -> Iterator[Storage]:
+    """Of all tensors, however deep in it; what is there twice is looked at once."""
+    waiting, seen = [top], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Described):
+            yield one.storage
+        elif isinstance(one, dict | list | tuple) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += one.values() if isinstance(one, dict) else one
 
 
 def _names(top: Any) -> Mapping[str, Any]:
@@ -220,6 +253,7 @@ def _do(name: str, argument: Any, stack: list[Any]) -> None:
         stack[-1].update(_pairs(items)) if name == "SETITEMS" else stack[-1].extend(items)
     elif name == "SETITEM":
         value, key = stack.pop(), stack.pop()
+        _check_key(key)
         stack[-1][key] = value
     elif name == "APPEND":
         value = stack.pop()
@@ -227,6 +261,8 @@ def _do(name: str, argument: Any, stack: list[Any]) -> None:
     elif name == "GLOBAL":
         stack.append(_allowed(argument))
     elif name == "STACK_GLOBAL":
+        if not all(isinstance(word, str) for word in stack[-2:]):
+            raise ValueError("it imports something without a name")
         stack[-2:] = [_allowed(f"{stack[-2]} {stack[-1]}")]
     elif name == "BINPERSID":
         stack.append(_storage(stack.pop()))
@@ -252,7 +288,15 @@ def _since_mark(stack: list[Any]) -> list[Any]:
 
 
 def _pairs(items: list[Any]) -> dict[Any, Any]:
+    for key in items[0::2]:
+        _check_key(key)
     return dict(zip(items[0::2], items[1::2], strict=True))
+
+
+def _check_key(key: Any) -> None:
+    """A key that holds others could take for ever to be compared."""
+    if not isinstance(key, str | int | float):
+        raise ValueError("a dictionary has keys that are no names")
 
 
 def _allowed(name: str) -> Name:

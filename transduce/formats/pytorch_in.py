@@ -122,8 +122,12 @@ def _text(folder: Path, config: Mapping[str, Any]) -> tuple[Vocabulary, Vocabula
 def _model_settings(folder: Path, config: Mapping[str, Any], names: Mapping[str, str], held: Tensors) -> dict[str, Any]:
     prefix, width = _prefix(held), held.columns(names["target_embedding"])
     table = _table(held, names["positions"])
-    if table is not None and table.shape[1:] != (width,):
+    if table is not None and (table.shape[1:] != (width,) or not table.numel()):
         raise ModelError(f"{folder}: its table of positions is of the shape {tuple(table.shape)}, its width {width}")
+    rows = POSITIONS if table is None else len(table)
+    positions = whole(config, "max_positions", rows)
+    if table is not None and positions > rows:
+        raise ModelError(f"{folder / CONFIG}: max_positions is {positions:,}, and its table has {rows:,} rows")
     return {
         "layers": held.count(rf"{re.escape(prefix)}encoder\.layers\.(\d{{1,6}})\."),
         "decoder_layers": held.count(rf"{re.escape(prefix)}decoder\.layers\.(\d{{1,6}})\."),
@@ -134,7 +138,7 @@ def _model_settings(folder: Path, config: Mapping[str, Any], names: Mapping[str,
         "final_norm": f"{prefix}encoder.norm.weight" in held,
         "eps": number(config, "layer_norm_eps", 1e-5),
         "positions": "sinusoid" if table is None else kind_of_table(table),
-        "max_positions": whole(config, "max_positions", POSITIONS if table is None else len(table)),
+        "max_positions": positions,
         "scale": "embedding" if config["scale_embedding"] else "none",
         "activation": config["activation"],
         "dropout": number(config, "dropout", 0.1),
@@ -191,6 +195,9 @@ def _vocabulary_weights(
         weights |= {f"{side}.positions.table.weight": table[: m.max_positions].clone() for side in ("source", "target")}
     held.drop([names["positions"]])
     same = names["source_embedding"] == names["target_embedding"]
+    if same and source.size != target.size:
+        sizes = f"{source.size:,} and {target.size:,} tokens"
+        raise ModelError(f"{held.origin} has one embedding for two vocabularies, of {sizes}")
     of_target = held.take(names["target_embedding"], target.size, m.d_model)
     of_source = of_target if same else held.take(names["source_embedding"], source.size, m.d_model)
     weights["source.tokens.weight"] = source.table(of_source)

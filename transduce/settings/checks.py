@@ -152,10 +152,6 @@ def _impossible_adapting(settings: Settings) -> Iterator[str]:
         yield f"training.lora_rank={t.lora_rank} needs a model to adapt: --from MODEL"
     if t.lora_rank is not None and (t.freeze is not None or t.unfreeze_every is not None):
         yield "training.lora_rank does not go with training.freeze or unfreeze_every: nothing else learns anyway"
-    kept = {part.strip() for part in (t.freeze or "").split(",")} - {""}
-    begun = {side for side in ("source", "target") if getattr(settings.model, f"{side}_vectors") is not None}
-    if t.start is None and kept - begun:
-        yield f"training.freeze={t.freeze} would keep random weights as they are: it needs a model, --from MODEL"
     if t.lora_rank is None and (t.lora_alpha is not None or t.lora_dropout):
         yield "training.lora_alpha and training.lora_dropout need training.lora_rank"
     for name, value in (("training.unfreeze_every", t.unfreeze_every), ("optimizer.layer_decay", o.layer_decay)):
@@ -185,6 +181,17 @@ def _impossible_search(s: SearchSettings) -> Iterator[str]:
         yield f"search.mbr={s.mbr} chooses among candidates and needs search.beam of 3 or more, or search.method=sample"
 
 
+def _frozen_at_random(settings: Settings) -> list[str]:
+    """What a run without a model to begin with would keep; embeddings may begin with word vectors."""
+    m, t = settings.model, settings.training
+    begun = {side for side in ("source", "target") if getattr(m, f"{side}_vectors") is not None}
+    begun = {"source", "target"} if begun and m.tie_source else begun
+    kept = {part.strip() for part in (t.freeze or "").split(",")} - begun - {""}
+    if t.start is not None or not kept:
+        return []
+    return [f"training.freeze={t.freeze} would keep random weights as they are: it needs a model, --from MODEL"]
+
+
 def check_idle(settings: Settings) -> None:
     """Refuse what would have no effect. For new runs only: a trained model keeps what it was trained with."""
     m = settings.model
@@ -196,5 +203,6 @@ def check_idle(settings: Settings) -> None:
     ]
     if m.kind == "rnn" and not m.attention and m.score != ModelSettings.score:
         wrong.append(f"model.score={m.score} has no effect with model.attention=false; leave it out")
+    wrong += _frozen_at_random(settings)
     if wrong:
         raise SettingsError("; ".join(wrong))

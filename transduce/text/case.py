@@ -37,11 +37,16 @@ def restore(text: str) -> str:
 
 
 def is_shouted(text: str) -> bool:
-    """Whether a whole text is in capitals: two words or more, and no letter that is small, or has no case at all, as in
-    Chinese with an acronym."""
+    """Whether a whole text is in capitals: two words or more, no small letter, and none without case: Chinese with an
+    acronym is not."""
     if text.upper() != text or text == text.lower():
         return False
-    return len(_SHOUTED.findall(text)) >= 2 and not any(one.isalpha() and one == one.lower() for one in text)
+    return len(_SHOUTED.findall(text)) >= 2 and not any(map(_is_caseless, text))
+
+
+def _is_caseless(letter: str) -> bool:
+    """Of a script without large and small letters, as Chinese and Arabic are; ª and º stand among Latin ones."""
+    return unicodedata.category(letter) == "Lo" and letter not in "ªº"
 
 
 def frequent_words(texts: Iterable[str], most: int) -> list[str]:
