@@ -283,7 +283,7 @@ def test_a_package_as_argos_keeps_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda f: (f / "sentencepiece.model").unlink(), "has no tokenizer, which CTranslate2 leaves to others"),
+        (lambda f: (f / "sentencepiece.model").unlink(), "has no SentencePiece model to cut text with"),
         (lambda f: (f / "shared_vocabulary.json").unlink(), "has no vocabulary"),
         (lambda f: (f / "shared_vocabulary.json").write_text("{}"), "must be a list of tokens"),
         (lambda f: (f / "shared_vocabulary.json").write_text('["a", 3]'), "must be a list of tokens"),
