@@ -3,10 +3,8 @@
     python benchmarks/imports.py [--lines 200] [--kinds marian m2m_100 nllb mbart bart] [--activations relu]
 
 Builds folders of Hugging Face's (the builders of the tests, tests/foreign.py), converts them, and compares logits, and
-the tokens that both write, greedy and with a beam of 4, line by line with `generate`. One rule differs on purpose:
-where a beam has hypotheses that ended and others that ran into the limit of length, `generate` takes the one with the
-best score, and here what ended goes before; such lines are counted by themselves. Writes JSON to benchmarks/results and
-prints a table.
+the tokens that both write, line by line with `generate`: greedy, with a beam of 4, and with a beam of 4 and
+early_stopping (search.stop=usual). Writes JSON to benchmarks/results and prints a table.
 """
 
 from __future__ import annotations
@@ -41,6 +39,7 @@ SIZES = {
 }
 ACTIVATIONS = ("swish", "relu", "gelu")
 COMPARED = 20  # sentences whose logits are compared
+SEARCHES = {"greedy": (1, False), "beam 4": (4, False), "beam 4, early": (4, True)}  # the beam, and early_stopping
 
 
 class Case(NamedTuple):
@@ -91,14 +90,17 @@ def numbers(case: Case, model: Model) -> tuple[dict[int, int], dict[int, int]]:
 def compare(case: Case, lines: list[tuple[str, str]], place: Path) -> dict[str, Any]:
     ours = place / f"{case.name}-ours"
     convert(case.folder, ours)
-    model = transduce.load(ours, "cpu", languages=case.languages, extra=8, stop="usual")
+    model = transduce.load(ours, "cpu", languages=case.languages, extra=8)
     source, target = numbers(case, model)
-    worst, equal, cut = 0.0, {1: 0, 4: 0}, 0
+    worst, equal = 0.0, dict.fromkeys(SEARCHES, 0)
     start = case.model.config.decoder_start_token_id
     pieces = enumerate(model.tokenizers.target.pieces(range(model.tokenizers.target.size)))
     names = {target[i]: piece for i, piece in pieces if i in target}
     end = case.model.config.eos_token_id
-    answers = {beam: model.with_search(beam=beam).translate([line for line, _ in lines]) for beam in equal}
+    answers = {}
+    for name, (beam, early) in SEARCHES.items():
+        searching = model.with_search(beam=beam, stop="usual" if early else "likely")
+        answers[name] = searching.translate([line for line, _ in lines])
     for number, (line, other) in enumerate(lines):
         ids, written = model.tokenizers.source.encode([line])[0], model.tokenizers.target.encode([other])[0]
         there = torch.tensor([[source[i] for i in ids] + [end]])
@@ -109,18 +111,17 @@ def compare(case: Case, lines: list[tuple[str, str]], place: Path) -> dict[str, 
                 wanted = case.model(input_ids=there, decoder_input_ids=decoder).logits[0]
             here = sorted(target)
             worst = max(worst, float((logits[:, here] - wanted[:, [target[i] for i in here]]).abs().max()))
-        for beam in equal:
-            answer = answers[beam][number]
+        for name, (beam, early) in SEARCHES.items():
+            answer = answers[name][number]
             given = {} if case.first is None else {"forced_bos_token_id": case.first}
             out = case.model.generate(
-                there, num_beams=beam, do_sample=False, early_stopping=beam > 1, max_length=None,
+                there, num_beams=beam, do_sample=False, early_stopping=early, max_length=None,
                 max_new_tokens=model.lengths.limit(len(ids)) + len(given), forced_eos_token_id=None,
                 bad_words_ids=[[i] for i in case.never], **given,
             )[0].tolist()[1 + len(given) :]  # fmt: skip
             expected = [names.get(i) for i in out if i not in (end, *case.never)]
-            equal[beam] += list(answer.candidates[0].tokens) == expected
-            cut += list(answer.candidates[0].tokens) != expected and end not in out and answer.status != "length"
-    return {"logits": worst, "greedy": equal[1], "beam 4": equal[4], "ended here only": cut, "lines": len(lines)}
+            equal[name] += list(answer.candidates[0].tokens) == expected
+    return {"logits": worst, **equal, "lines": len(lines)}
 
 
 def main() -> None:
@@ -134,14 +135,14 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     lines = bundled_pairs(given.lines)
     result: dict[str, Any] = {}
-    print("| model | largest difference of logits | equal, greedy | equal, beam 4 | ended here, cut there | of |")
+    print("| model | largest difference of logits |", " | ".join(f"equal, {name}" for name in SEARCHES), "| of |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as place:
         for case in cases(given.kinds, given.activations, Path(place)):
             found = compare(case, lines, Path(place))
             result[case.name] = found
-            shown = f"{found['logits']:.1e} | {found['greedy']} | {found['beam 4']} | {found['ended here only']}"
-            print(f"| {case.name} | {shown} | {found['lines']} |", flush=True)
+            shown = " | ".join(str(found[name]) for name in (*SEARCHES, "lines"))
+            print(f"| {case.name} | {found['logits']:.1e} | {shown} |", flush=True)
     write(given.output, given.name, {"models": result})
 
 

@@ -21,7 +21,7 @@ from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS
-from transduce.training import checkpoint, divergence, ending, schedule
+from transduce.training import checkpoint, divergence, ending, schedule, trainer
 from transduce.training.limits import Limits
 from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
@@ -351,7 +351,7 @@ def test_more_steps_go_on_from_before_the_decay(tmp_path: Path) -> None:
     fit(tmp_path / "short", text, valid, settings(16))
     fit(tmp_path / "short", text, valid, settings(32), notes)
     fit(tmp_path / "long", text, valid, settings(32))
-    assert "going on from step 12, before its learning rate fell" in notes.said
+    assert any("going on from step 12, before its learning rate fell; the 0.0 minutes" in said for said in notes.said)
     ends = [(tmp_path / name / "weights" / "last.safetensors").read_bytes() for name in ("short", "long")]
     assert ends[0] == ends[1]
 
@@ -414,6 +414,37 @@ def test_divergence_is_a_loss_that_stays_up() -> None:
         divergence.calmer(state, 0)
 
 
+def test_a_high_loss_that_stands_still_is_a_divergence() -> None:
+    def still(*losses: float, lowest: float = 5.2, decay: bool = False, score: float = 0.0) -> int:
+        seen = [(100 * i, loss, 0.0) for i, loss in enumerate(losses[:-1], 1)]
+        state = RunState(100 * len(losses), validations=seen, lowest_loss=lowest, decay_begin=1 if decay else None)
+        state.decay_end = state.decay_begin
+        return divergence.stands_still(state, Validation(losses[-1], score), 5.7, 150)
+
+    assert still(5.1, 5.1, 5.05, 5.0) == 200  # the first was in the warm-up
+    assert still(5.1, 5.1, 4.9, 4.85) == 100
+    assert still(5.2, 5.2, 5.0, 4.8) == 0
+    assert still(5.1, 5.1) == still(5.1) == 0
+    assert still(3.1, 3.1, 3.1, 3.1) == 0  # good already
+    assert still(5.1, 5.1, 5.1, 5.1, lowest=1.0) == 0  # by heart
+    assert still(5.1, 5.1, 5.1, 5.1, decay=True) == 0
+    assert still(5.1, 5.1, 5.1, 5.1, score=20.0) == 0
+
+
+def test_a_run_that_stands_still_says_so_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "PATIENCE", 20)
+    text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(60, seed=2))
+    settings = quick_settings(
+        optimizer={"rate": 1e-9, "warmup": 10}, training={"steps": 100, "validate_every": 20, "log_every": 2}
+    )
+    notes = Notes()
+    with pytest.raises(UserError, match="4% of its learning rate too; begin a new one with another optimizer.rate"):
+        fit(tmp_path / "r", text, valid, settings, notes)  # which is too low: to calm it does not help
+    said = [words for words in notes.said if "hardly anything was learned" in words or "the run diverges" in words]
+    assert "hardly anything was learned in 20 steps" in said[0]
+    assert "step 60: the run diverges; back to step 0, and on with 20% of its learning rate" in said[1]
+
+
 def test_the_noise_of_a_loss_that_is_nearly_nothing_is_no_divergence() -> None:
     """Labels that are learned by heart have a loss of 0.2, and 0.3 in the next line."""
     state = RunState()
@@ -458,6 +489,7 @@ def test_a_model_of_no_use_is_called_so(tmp_path: Path) -> None:
     fit(tmp_path / "r", text, valid, quick_settings(training={"steps": 2, "validate_every": 2}), notes)
     assert any("this model is of no use yet: its validation loss is" in words for words in notes.said)
     assert any("20 validation lines, too few to judge by" in words for words in notes.said)
+    assert any("the least bad weights are the model" in words for words in notes.said)
     assert "give it more time (--minutes)" in divergence.unusable(Validation(6.0, 1.0), 1.0, 6.0, 500)
     assert not any("best so far" in words for words in notes.said)
     assert divergence.unusable(Validation(2.0, 30.0), 30.0, 6.0, 500) == ""

@@ -31,7 +31,7 @@ from transduce.engine import refill
 refill.SIZES = ({places},)
 model = lively(small_model(1, output_bias={biased}, norm={norm!r}))
 some = [request._replace(source=request.source[:5], most=4) for request in requests()[:5]]
-roles = Roles({size}, {n_best}, Penalty(0.6, plain={plain}), exact={exact})
+roles = Roles({size}, {n_best}, Penalty(0.6, plain={plain}), stop={stop!r}, ended_first={stop!r} == "exact")
 found = refill.RefillEngine(fast(model), "cpu").find(some, roles, lambda _: None)
 expected = PlainEngine(model, "cpu").find(some, roles, lambda _: None)
 for one, two in zip(found, expected, strict=True):
@@ -70,6 +70,7 @@ WALKED = """
 import numpy as np
 import torch
 from transduce.decoding.hypotheses import Penalty
+from transduce.decoding.search import Roles
 from transduce.engine.recorded import Shape, _empty_slots
 from transduce.engine.walk_back import Found, Only, of_lengths
 from transduce.fast.kernels.walk_back import columns, walk_back
@@ -77,7 +78,7 @@ from transduce.fast.kernels.walk_back import columns, walk_back
 rng = np.random.default_rng(0)
 for beams in (1, 2, 3, 5):
     penalty = Penalty([0.6, -0.5, 1.0, 0.0][beams % 4], plain=beams == 3)
-    slots = _empty_slots(Shape(12, beams, 8, 8, 1, penalty, True), "cpu")
+    slots = _empty_slots(Shape(12, beams, 8, 8, 1, 1, penalty, "exact", True), "cpu")
     length, most = rng.integers(1, 9, 12), rng.integers(1, 9, 12)
     totals = -rng.random((12, 8, beams)) * 9
     ends = np.where(rng.random(totals.shape) < 0.2, totals, -np.inf)
@@ -92,12 +93,16 @@ for beams in (1, 2, 3, 5):
     for name, table in given.items():
         getattr(slots, name).copy_(torch.from_numpy(table))
     places = torch.from_numpy(rng.permutation(12)[:11])
-    found = walk_back(slots, places, torch.from_numpy(of_lengths(penalty, 8)))
-    ours = Only(*columns(found.numpy())).hypotheses(1, penalty)
-    tables = (getattr(slots, name)[places].numpy() for name in Found._fields)
-    assert ours == Found(*tables).hypotheses(1, penalty), beams
-    assert any(h[0].complete for h in ours if h)
-    assert not all(h[0].complete for h in ours if h)
+    tables = [getattr(slots, name)[places].numpy() for name in Found._fields]
+    complete = []
+    for ended_first in (True, False):
+        roles = Roles(beams, 1, penalty, ended_first=ended_first)
+        found = walk_back(slots, places, torch.from_numpy(of_lengths(penalty, 8)), ended_first)
+        ours = Only(*columns(found.numpy())).hypotheses(roles)
+        assert ours == Found(*tables).hypotheses(roles), beams
+        complete.append(sum(h[0].complete for h in ours if h))
+        assert 0 < complete[-1] < sum(bool(h) for h in ours)
+    assert complete[1] < complete[0] or beams in (1, 2)
 print("equal")
 """
 
@@ -119,19 +124,20 @@ def test_the_best_hypothesis_is_read_back_as_numpy_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "size", "n_best", "norm", "plain", "exact", "biased"),
+    ("places", "size", "n_best", "norm", "plain", "stop", "biased"),
     [
-        (4, 1, 1, "after", False, True, True),  # fewer places than sentences: some wait
-        (4, 2, 2, "before", False, True, False),
-        (16, 2, 1, "before", True, True, False),  # all arrive together
-        (4, 3, 1, "after", True, False, True),
+        (4, 1, 1, "after", False, "exact", True),  # fewer places than sentences: some wait
+        (4, 2, 2, "before", False, "exact", False),
+        (16, 2, 1, "before", True, "exact", False),  # all arrive together
+        (4, 3, 1, "after", True, "usual", True),
+        (4, 3, 1, "after", True, "likely", True),
     ],
 )
 def test_a_recorded_search_is_the_plain_one(
-    places: int, size: int, n_best: int, norm: str, plain: bool, exact: bool, biased: bool
+    places: int, size: int, n_best: int, norm: str, plain: bool, stop: str, biased: bool
 ) -> None:
     how = {"places": places, "size": size, "n_best": n_best}
-    interpreted(RECORDED.format(**how, norm=norm, plain=plain, exact=exact, biased=biased))
+    interpreted(RECORDED.format(**how, norm=norm, plain=plain, stop=stop, biased=biased))
 
 
 def test_arrivals_are_filled_up_with_the_last_of_them() -> None:

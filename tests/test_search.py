@@ -23,7 +23,7 @@ from transduce.decoding.rules import (
     never_written,
     within_vocabulary,
 )
-from transduce.decoding.search import Roles, search
+from transduce.decoding.search import Roles, Stop, search
 from transduce.decoding.terms import Begun, Term, Written
 from transduce.models import recurrent
 from transduce.settings.sections import ModelSettings
@@ -229,13 +229,13 @@ def test_terms_are_written_however_improbable(size: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 3])
-@pytest.mark.parametrize(("size", "exact"), [(4, True), (4, False)])
-def test_terms_stand_where_they_cost_least(seed: int, size: int, exact: bool) -> None:
+@pytest.mark.parametrize(("size", "stop"), [(4, "exact"), (4, "usual")])
+def test_terms_stand_where_they_cost_least(seed: int, size: int, stop: Stop) -> None:
     """No worse than the translation without terms, with one put in at any place, and gone on with from there."""
     model, term = sharp_model(seed), [25, 26, 27]
     anything = torch.ones(TARGET_WORDS, dtype=torch.bool)
     room = width_of([Term((tuple(term),), False)], size) - size
-    roles = Roles(size, 1, Penalty(0.0), choose=Banks(anything, size), exact=exact, room=room)
+    roles = Roles(size, 1, Penalty(0.0), choose=Banks(anything, size), stop=stop, room=room)
     found = found_by(model, roles, ask(SENTENCES, [14] * 5, terms=[Term((tuple(term),), False)]))
     for sentence, (best,) in zip(SENTENCES, found, strict=True):
         plain = greedy(model, sentence, 14)
@@ -365,18 +365,37 @@ def test_the_penalty_prefers_longer_targets() -> None:
     assert Penalty(2.0, plain=True).of_length(3) == 9.0
 
 
-def test_the_usual_stop_is_never_better() -> None:
-    """It ends a sentence once as many have ended as are followed; the exact one goes on while something can win."""
-    differ = 0
+def test_other_stops_are_never_better() -> None:
+    """They end a sentence once as many have ended as are followed, or a little later; the exact one goes on while
+    something can win."""
+    differ = np.zeros(2, int)
     for seed in range(6):
         model = sharp_model(seed)
         with torch.no_grad():
             model.projection.weight /= 3
-        exact, usual = (found_by(model, Roles(2, 1, Penalty(3.0), exact=e)) for e in (True, False))
-        for (one,), (two,) in zip(exact, usual, strict=True):
+        stops: list[Stop] = ["exact", "likely", "usual"]
+        each = (found_by(model, Roles(2, 1, Penalty(3.0), stop=stop)) for stop in stops)
+        for (one,), (two,), (three,) in zip(*each, strict=True):
             assert one.score >= two.score - 1e-6 or one.complete > two.complete
-            differ += one.tokens != two.tokens
-    assert differ
+            assert two.score >= three.score - 1e-6 or two.complete > three.complete
+            differ += (one.tokens != two.tokens, two.tokens != three.tokens)
+    assert all(differ)
+
+
+def test_what_a_limit_cuts_comes_last_or_by_its_score() -> None:
+    """As other toolkits have it, for which a limit is an end like any other."""
+    cut = 0
+    for seed in range(6):
+        model, roles = sharp_model(seed), Roles(4, 99, Penalty(1.0, plain=True), stop="usual")
+        first, by_score = (
+            found_by(model, roles._replace(ended_first=e), ask(SENTENCES, [5] * 5)) for e in (True, False)
+        )
+        for one, two in zip(first, by_score, strict=True):
+            assert sorted(one) == sorted(two)
+            assert [h.complete for h in one] == sorted((h.complete for h in one), reverse=True)
+            assert [h.score for h in two] == sorted((h.score for h in two), reverse=True)
+            cut += one != two
+    assert cut
 
 
 @pytest.mark.parametrize("size", [640, 641, 700, 4096])
@@ -407,7 +426,7 @@ def test_groups_find_no_target_twice(diversity: float) -> None:
 def test_groups_without_diversity_are_beams_of_their_own() -> None:
     model = sharp_model(1)
     alone = found_by(model, Roles(2, 1, PAPER))
-    both = found_by(model, Roles(6, 1, PAPER, choose=Groups(3, 0.0), exact=True))
+    both = found_by(model, Roles(6, 1, PAPER, choose=Groups(3, 0.0), stop="exact"))
     assert [h[0].tokens for h in alone] == [h[0].tokens for h in both]
 
 
@@ -428,7 +447,7 @@ def test_samples_are_distributed_as_the_model_says(changes: dict) -> None:
     samples = 4000
     kinds = {"temperature": 1.0, "top_k": None, "top_p": None, "min_p": None, **changes}
     draw = Draw(1, **kinds)
-    (hypotheses,) = search(model, [Request(SENTENCE, 2)], Roles(samples, samples, choose=draw, exact=False), "cpu")
+    (hypotheses,) = search(model, [Request(SENTENCE, 2)], Roles(samples, samples, choose=draw, stop="usual"), "cpu")
     seen = Counter((*h.tokens, *([END] if h.complete else []))[:2] for h in hypotheses)
 
     def chances(tokens: list[int]) -> torch.Tensor:
@@ -459,7 +478,7 @@ def test_samples_are_distributed_as_the_model_says(changes: dict) -> None:
 
 def test_a_sentence_draws_the_same_in_any_company() -> None:
     model = sharp_model(0)
-    roles = Roles(3, 3, choose=Draw(7, 5.0, None, None, None), exact=False)
+    roles = Roles(3, 3, choose=Draw(7, 5.0, None, None, None), stop="usual")
     together = found_by(model, roles)
     for sentence, limit, hypotheses in zip(SENTENCES, LIMITS, together, strict=True):
         (alone,) = found_by(model, roles, ask([sentence], [limit]))
@@ -470,5 +489,5 @@ def test_a_sentence_draws_the_same_in_any_company() -> None:
 
 def test_a_cold_sample_is_greedy() -> None:
     model = sharp_model(2)
-    cold = found_by(model, Roles(1, 1, choose=Draw(1, 0.001, None, None, None), exact=False))
+    cold = found_by(model, Roles(1, 1, choose=Draw(1, 0.001, None, None, None), stop="usual"))
     assert [h[0].tokens for h in cold] == [h[0].tokens for h in found_by(model, Roles(1, choose=Best()))]

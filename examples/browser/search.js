@@ -45,8 +45,9 @@ class Translator {
       past = {};
       for (const name of Object.keys(this.facts.past)) past[name] = this.rows(found[name.slice("past_".length)], kept.map(one => one.parent));
     }
-    const ranked = done.length ? done : open.map(one => ({ tokens: one.tokens, score: one.total / this.penalty(one.tokens.length) }));
-    return ranked.reduce((a, b) => b.score > a.score ? b : a).tokens;
+    // at the limit what is open is taken as it is
+    if (open[0].tokens.length === most) done.push(...open.map(one => ({ tokens: one.tokens, score: one.total / this.penalty(most) })));
+    return done.reduce((a, b) => b.score > a.score ? b : a).tokens;
   }
 
   // The likeliest continuations of all that are open; PAD, UNKNOWN and BEGIN are never written.

@@ -114,6 +114,6 @@ class Beams:
         self.written = [self.written[r] for r in rows] if self.written else []
 
 
-def ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Best first; what ran into its limit comes after what ended."""
-    return sorted(hypotheses, key=lambda h: (not h.complete, -h.score))
+def ranked(hypotheses: list[Hypothesis], ended_first: bool = True) -> list[Hypothesis]:
+    """Best first; what ran into its limit comes after what ended, or has its place by its score."""
+    return sorted(hypotheses, key=lambda h: (ended_first and not h.complete, -h.score))

@@ -29,9 +29,10 @@ def make_roles(s: SearchSettings, wording: Wording) -> Roles:
     penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty, len(begin))
     if s.method == "sample":
         draw = Draw(s.seed, s.temperature, s.top_k, s.top_p, s.min_p)
-        return Roles(n_best, n_best, penalty, _rules(s, wording), draw, False, s.tokens, begin)
+        return Roles(n_best, n_best, penalty, _rules(s, wording), draw, "usual", s.tokens, begin)
     choose: Chooser = Best() if s.groups == 1 else Groups(s.groups, s.diversity)
-    return Roles(s.beam, n_best, penalty, _rules(s, wording), choose, s.stop == "exact", s.tokens, begin)
+    own = s.stop == "exact"  # the other rules are those of other toolkits, for which a limit is an end like any other
+    return Roles(s.beam, n_best, penalty, _rules(s, wording), choose, s.stop, s.tokens, begin, ended_first=own)
 
 
 def _rules(s: SearchSettings, wording: Wording) -> list[Rule]:

@@ -11,7 +11,7 @@ limits, and finished sentences leave.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from transduce.decoding.rules import Rule, never_written
 from transduce.models.seq2seq import Seq2Seq
 from transduce.text.special import BEGIN, END
 
+# When a sentence is done: when no open hypothesis can win any more; when as many have ended as are followed; or when
+# they have, and the best open one, were it to end now, would not be among them (Hugging Face's `generate`).
+Stop = Literal["exact", "usual", "likely"]
 LEAVING = 0.9  # finished sentences leave when no more than this share goes on: moving the others takes time too
 
 
@@ -34,10 +37,16 @@ class Roles(NamedTuple):
     penalty: Penalty = Penalty()
     rules: Sequence[Rule] = ()
     choose: Chooser = Best()
-    exact: bool = True  # stop when no open hypothesis can win, not when `size` have ended
+    stop: Stop = "exact"
     slots: int = 5120  # of a batch, beams included
     begin: tuple[int, ...] = ()  # tokens that stand before every translation and are no part of it: its language
     room: int = 0  # hypotheses beyond `size` that are followed where terms must be written
+    ended_first: bool = True  # before what its limit cut; or by score alone
+
+    @property
+    def needed(self) -> int:
+        """Hypotheses that must have ended, with a score that those still open cannot reach."""
+        return self.n_best if self.stop == "exact" else self.size
 
 
 @torch.inference_mode()
@@ -76,7 +85,7 @@ def search(
             beams.keep(rows)
             kept = torch.tensor(rows, dtype=torch.long, device=device)
             memory, state, tokens = memory.keep(kept), state.keep(kept), tokens[kept]
-    return [ranked(hypotheses)[: roles.n_best] for hypotheses in beams.finished]
+    return [ranked(hypotheses, roles.ended_first)[: roles.n_best] for hypotheses in beams.finished]
 
 
 def moved_up(rows: list[int]) -> list[int]:
@@ -106,17 +115,19 @@ def _still_open(beams: Beams, roles: Roles) -> list[int]:
             for beam, total in enumerate(scores):
                 if total > IMPOSSIBLE:
                     beams.finish(row, beam, total, roles.penalty, complete=False)
-        elif max(scores) > IMPOSSIBLE and not _is_done(finished, max(scores), request.most, roles):
+        elif max(scores) > IMPOSSIBLE and not _is_done(finished, max(scores), beams.length, request.most, roles):
             going_on.append(row)
             continue
         beams.scores[row] = IMPOSSIBLE  # nobody follows it while it waits to leave
     return going_on
 
 
-def _is_done(finished: list[Hypothesis], best: float, limit: int, roles: Roles) -> bool:
-    """Whether a sentence has what it needs: `n_best` that the best open hypothesis could no longer beat, were it to
-    reach the largest length penalty at no further cost. The usual rule, and that of greedy search: `size` ends."""
-    if (not roles.exact or roles.size == 1) and not roles.room:  # with terms, those that end first are not the best
+def _is_done(finished: list[Hypothesis], best: float, length: int, limit: int, roles: Roles) -> bool:
+    """Whether a sentence has what it needs: enough that the best open hypothesis could no longer beat, were it to
+    reach the largest length penalty at no further cost (exact), or as it stands (likely). Usual, and greedy: ends."""
+    if roles.room:  # with terms, those that end first are not the best
+        roles = roles._replace(stop="exact")
+    elif roles.stop == "usual" or roles.size == 1:
         return len(finished) >= roles.size
-    hope = best / roles.penalty.of_length(limit)
-    return sum(h.score >= hope for h in finished) >= roles.n_best
+    hope = best / roles.penalty.of_length(limit if roles.stop == "exact" else length)
+    return sum(h.score >= hope for h in finished) >= roles.needed

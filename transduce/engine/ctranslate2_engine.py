@@ -160,7 +160,7 @@ def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]
         length = len(names) - given
         complete = length < request.most
         found.append(Hypothesis(names, roles.penalty.score(total, length + complete), total, complete))
-    best = ranked(found)[: roles.n_best]
+    best = ranked(found, roles.ended_first)[: roles.n_best]
     return [hypothesis._replace(tokens=list(map(int, hypothesis.tokens[given:]))) for hypothesis in best]
 
 

@@ -35,7 +35,7 @@ class Table(NamedTuple):
     end_parents: np.ndarray  # (R, T, B)
     scores: np.ndarray  # (R, B) log-probabilities of those that go on, best first
     ancestors: np.ndarray  # (R, B, T) through which beam of a step each of them came
-    finished: np.ndarray  # (R, n_best) the best scores of what ended
+    finished: np.ndarray  # (R, needed) the best scores of what ended
     ended: np.ndarray  # (R,) how many have
 
     @staticmethod
@@ -46,7 +46,7 @@ class Table(NamedTuple):
         scores[:, 0] = 0  # only one begins
         history, parents, end_parents = (np.zeros((rows, steps, beams), np.int64) for _ in range(3))
         end_totals = np.empty((rows, steps, beams), np.float32)
-        ancestors, finished = np.zeros((rows, beams, steps), np.int64), np.full((rows, roles.n_best), IMPOSSIBLE)
+        ancestors, finished = np.zeros((rows, beams, steps), np.int64), np.full((rows, roles.needed), IMPOSSIBLE)
         active, length, ended = np.ones(rows, np.bool_), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         return Table(
             active, length, most, history, parents, end_totals, end_parents, scores, ancestors, finished, ended
@@ -84,7 +84,7 @@ class LoopSearch:
     @torch.inference_mode()
     def run(self) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence, best first."""
-        steps = self.table.history.shape[1]
+        steps, stop = self.table.history.shape[1], self.roles.stop
         lengths = np.array([1.0, *of_lengths(self.roles.penalty, steps)])
         tokens, n = np.full(len(self.sentences), BEGIN), 0
         while len(self.sentences):
@@ -96,7 +96,7 @@ class LoopSearch:
                 np.empty((rows, room), np.int64),
             )
             loops.best_continuations(logits, self.table.scores, self.table.active, *best)
-            loops.advance(best, n, tuple(self.table), lengths, self.roles.exact)
+            loops.advance(best, n, tuple(self.table), lengths, stop == "exact", stop == "likely")
             n += 1
             if np.count_nonzero(self.table.active) <= LEAVING * rows:
                 self._leave(n)
@@ -106,11 +106,7 @@ class LoopSearch:
     def _leave(self, n: int) -> None:
         """Who is done goes, and the last of the others move into the gaps."""
         done = np.flatnonzero(~self.table.active)
-        for i, hypotheses in zip(
-            self.sentences[done],
-            self.table.found(done).hypotheses(self.roles.n_best, self.roles.penalty),
-            strict=True,
-        ):
+        for i, hypotheses in zip(self.sentences[done], self.table.found(done).hypotheses(self.roles), strict=True):
             self.results[i] = hypotheses
         rows = np.array(moved_up(np.flatnonzero(self.table.active).tolist()), np.int64)
         self.decoder.keep(rows, n * self.roles.size)

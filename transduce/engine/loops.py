@@ -305,7 +305,7 @@ def insert(total, parent, token, totals, parents, tokens):
 
 
 @kernel
-def advance(best, n, table, lengths, exact):
+def advance(best, n, table, lengths, exact, likely):
     """Of the 2 B best continuations of a sentence B go on, and those among the first B that are ends have ended; a
     sentence that has what it needs, or is at its limit, is done. `table`: see `Table` in loop_search.py."""
     totals, parents, tokens = best
@@ -333,8 +333,8 @@ def advance(best, n, table, lengths, exact):
         for b in range(beams):
             for t in range(n + 1):
                 ancestors[r, b, t] = fresh[b, t]
-        hope = scores[r, 0] / lengths[most[r]]  # the first is the best: could it still win?
-        done = finished[r, -1] >= hope if exact and beams > 1 else ended[r] >= beams
+        hope = scores[r, 0] / lengths[most[r] if exact else n + 1]  # the first is the best: could it still win?
+        done = finished[r, -1] >= hope if (exact or likely) and beams > 1 else ended[r] >= beams
         active[r] = not (done or n + 1 >= most[r] or scores[r, 0] == -np.inf)
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.decoding.hypotheses import IMPOSSIBLE, Penalty
+from transduce.decoding.search import Stop
 from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.recorded_parts import embedded, inner, joined
 from transduce.engine.walk_back import of_lengths
@@ -38,8 +39,10 @@ class Shape(NamedTuple):
     steps: int  # T, capacity for targets
     sources: int  # S, capacity for sources
     wanted: int  # hypotheses a sentence
+    needed: int  # that must have ended
     penalty: Penalty
-    exact: bool
+    stop: Stop
+    ended_first: bool
 
 
 class RecordedSearch:
@@ -128,7 +131,7 @@ class RecordedSearch:
         if not w.norm_before and w.final_norm is not None:
             h = w.final_norm(h)
         logits = _project(h * w.projection_scale if w.projection_scale != 1 else h, w.projection.weight)
-        choose(logits, w.projection.bias, self.slots, penalty.alpha, penalty.plain, self.shape.exact)
+        choose(logits, w.projection.bias, self.slots, penalty.alpha, penalty.plain, self.shape.stop)
 
     def _layer(self, i: int, layer: Layer, x: Tensor, h: Tensor, after: Norm | None) -> tuple[Tensor, Tensor]:
         """x (R * B, D) and what the layer reads of it, h, through the layer; `after`: the norm behind it."""
@@ -190,7 +193,7 @@ def _empty_slots(shape: Shape, device: str) -> Slots:
         source=zeros(rows, dtype=torch.int32),
         active=zeros(rows, dtype=torch.int32),
         ended=zeros(rows, dtype=torch.int32),
-        finished=zeros(rows, shape.wanted, dtype=torch.float32),
+        finished=zeros(rows, shape.needed, dtype=torch.float32),
         history=zeros(rows, steps, beams, dtype=torch.int32),
         parents=zeros(rows, steps, beams, dtype=torch.uint8),
         end_totals=zeros(rows, steps, beams, dtype=torch.float32),

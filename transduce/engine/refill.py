@@ -48,7 +48,7 @@ class Done(NamedTuple):
             self.arrived.synchronize()
         tables = [table.numpy() for table in self.tables]
         found = Only(*columns(*tables)) if len(tables) == 1 else Found(*tables)
-        return found.hypotheses(roles.n_best, roles.penalty)
+        return found.hypotheses(roles)
 
 
 class RefillEngine:
@@ -135,7 +135,7 @@ class RefillEngine:
         s = search.slots
         where = self._send(torch.from_numpy(some))
         if search.shape.wanted == 1:
-            return Done(requests, *self._on_its_way([walk_back(s, where, search.penalties)]))
+            return Done(requests, *self._on_its_way([walk_back(s, where, search.penalties, search.shape.ended_first)]))
         tables = (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
         return Done(requests, *self._on_its_way([table.index_select(0, where) for table in tables]))
 
@@ -156,7 +156,8 @@ class RefillEngine:
 
         def of(rows: int) -> Shape:
             number = max(1, rows // roles.size)
-            return Shape(number, roles.size, steps, sources, roles.n_best, roles.penalty, roles.exact)
+            sizes = (number, roles.size, steps, sources, roles.n_best, roles.needed)
+            return Shape(*sizes, roles.penalty, roles.stop, roles.ended_first)
 
         while (shape := of(rows)) not in self._recordings and rows > 64 and rows * each > self._room():
             rows //= 2

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transduce.decoding.hypotheses import IMPOSSIBLE, Hypothesis, Penalty
+from transduce.decoding.search import Roles
 
 
 class Found(NamedTuple):
@@ -25,13 +26,14 @@ class Found(NamedTuple):
         used = int(self.length.max(initial=1))
         return Found(*(table[:, :used] if table.ndim == 3 else table for table in self))
 
-    def hypotheses(self, wanted: int, penalty: Penalty) -> list[list[Hypothesis]]:
-        """The best `wanted` of each sentence: those that ended, then those that its limit cut, best first."""
-        found = self.shortened()
+    def hypotheses(self, roles: Roles) -> list[list[Hypothesis]]:
+        """The wanted ones of each sentence, best first: those that ended, then those that its limit cut, if these do
+        not have their place by their score."""
+        found, wanted = self.shortened(), roles.n_best
         if found.history.shape[2] == 1:
-            return _followed(found).hypotheses(1, penalty)
-        totals, scores, tokens, beams, complete = _candidates(found, penalty)
-        rank = np.where(complete, scores, scores - 1e9)  # the impossible stays last
+            return _followed(found).hypotheses(roles)
+        totals, scores, tokens, beams, complete = _candidates(found, roles.penalty)
+        rank = np.where(complete, scores, scores - 1e9) if roles.ended_first else scores  # the impossible stays last
         order = rank.argmax(1)[:, None] if wanted == 1 else np.argsort(-rank, axis=1, kind="stable")[:, :wanted]
         sentence = np.arange(len(found.length))[:, None]
         totals, scores, tokens, beams, complete = (
@@ -54,10 +56,10 @@ class Only(NamedTuple):
     total: np.ndarray  # (F,) log-probability; -inf: nothing was found
     ended: np.ndarray  # (F,) by END; 0: cut at its limit
 
-    def hypotheses(self, _: int, penalty: Penalty) -> list[list[Hypothesis]]:
+    def hypotheses(self, roles: Roles) -> list[list[Hypothesis]]:
         length, total, ended = self.length, self.total.astype(np.float64), self.ended.astype(bool)
         used = int(length.max(initial=0))
-        scores = total / of_lengths(penalty, used + 1)[np.maximum(length + ended, 1) - 1]
+        scores = total / of_lengths(roles.penalty, used + 1)[np.maximum(length + ended, 1) - 1]
         written = self.tokens[:, :used][np.arange(used) < length[:, None]].tolist()  # one after the other
         ends = np.cumsum(length)
         each = zip(*(column.tolist() for column in (ends - length, ends, scores, total, ended)), strict=True)

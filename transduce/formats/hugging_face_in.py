@@ -137,13 +137,14 @@ def model_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
 
 def search_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """As its `generate` would search."""
+    early = config.get("early_stopping")
     return {
         "beam": whole(config, "num_beams", 1),
         "penalty": "plain",
         "length_penalty": number(config, "length_penalty", 1.0),
         "no_repeat": whole(config, "no_repeat_ngram_size", 0),
         "min_length": max(0, whole(config, "min_length", 0) - 1),  # theirs counts what a translation begins with
-        "stop": "usual" if config.get("early_stopping") is True else "exact",
+        "stop": "usual" if early is True else "exact" if early == "never" else "likely",
     }
 
 

@@ -110,7 +110,8 @@ def _config(settings: Settings, sizes: tuple[int, int], shared: bool) -> dict[st
 
 
 def _generation(settings: Settings) -> dict[str, Any]:
-    """As near to our search as `generate` comes: its penalty is a power of the length, and it stops earlier."""
+    """As near to our search as `generate` comes: its penalty is a power of the length, and where ours is exact it
+    stops earlier (`never` would go on to the last position: it knows no limit of a sentence)."""
     s = settings.search
     return {
         "num_beams": s.beam,

@@ -96,8 +96,9 @@ class Translator:
             scores = np.array([total[p, c] for p, c in going_on])
             tokens = np.array([[c] for _, c in going_on], np.int64)
             past = {f"past_{name}": value[rows_kept] for name, value in zip(self.names[1:], new, strict=True)}
-        open_ones = [Hypothesis(w, s / self.penalty(len(w))) for w, s in zip(written, scores, strict=True)]
-        return max(done or open_ones, key=lambda hypothesis: hypothesis.score).tokens
+        else:  # at the limit what is open is taken as it is
+            done += [Hypothesis(w, s / self.penalty(len(w))) for w, s in zip(written, scores, strict=True)]
+        return max(done, key=lambda hypothesis: hypothesis.score).tokens
 
     def penalty(self, length: int) -> float:
         alpha = self.facts["length_penalty"]

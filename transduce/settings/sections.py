@@ -292,7 +292,9 @@ class SearchSettings:
     length_penalty: float = setting(0.6, "alpha of the length penalty; larger prefers longer", least=0, most=100)
     penalty: Literal["paper", "plain"] = setting("paper", "((5 + length) / 6) ** alpha, or length ** alpha")
     coverage_penalty: float = setting(0.0, "beta of the penalty for source words not looked at", least=0, most=100)
-    stop: Literal["exact", "usual"] = setting("exact", "when nothing open can win; or when `beam` have ended")
+    stop: Literal["exact", "usual", "likely"] = setting(
+        "exact", "when nothing open can win; when `beam` have ended; or when they have and none open is better so far"
+    )
     groups: int = setting(1, "of beams that are kept apart (diverse beams)", least=1)
     diversity: float = setting(0.5, "taken from a token for each group that chose it before", least=0)
     temperature: float = setting(1.0, "of sampling; below 1 sharper", above=0, most=100)

@@ -1,4 +1,4 @@
-"""Divergence: a loss that goes up and stays up, or never comes down.
+"""Divergence: a loss that goes up and stays up, or never comes down, or stands still while it is high.
 
 It is looked for in the lines of metrics.jsonl, where a loss is the mean of many updates, and in validations. The run
 then goes back to its last checkpoint with a calmer learning rate; where that has not helped twice, it stops.
@@ -10,7 +10,7 @@ import math
 
 from transduce.errors import UserError
 from transduce.training.state import RunState
-from transduce.training.validation import GUESS, Validation
+from transduce.training.validation import GUESS, HARDLY, Validation
 
 WORSE = 1.3  # times the lowest loss
 AT_LEAST = 0.5  # nats above it: where little is left of a loss, as with labels learned by heart, a third of it is noise
@@ -19,6 +19,7 @@ CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
 LITTLE = 5.0  # BLEU of a model that is hardly of use
 FEW_LINES = 50  # of validation text: too few to judge by
+SLOW = 0.97  # of an earlier loss: what is above has not moved
 PATIENCE = 300  # steps, in which every run may be a beginner
 
 
@@ -38,6 +39,16 @@ def learns_nothing(state: RunState, result: Validation, guess: float, warmup: in
     text too, though the learning rate has long been high. Else it has learned by heart, which is no divergence."""
     has_learned = state.lowest_loss is not None and state.lowest_loss < GUESS * guess
     return state.step >= max(2 * warmup, PATIENCE) and result.is_a_guess(guess) and not has_learned
+
+
+def stands_still(state: RunState, result: Validation, guess: float, warmup: int) -> int:
+    """For how many steps at the full learning rate a model that is hardly better than a guess, on the training text
+    too, has learned next to nothing: as a rule because that rate is too high for it."""
+    has_learned = state.lowest_loss is not None and state.lowest_loss < HARDLY * guess
+    if state.decay is not None or has_learned or not result.is_hardly_more(guess):
+        return 0
+    alike = (step for step, loss, _ in state.validations if loss is not None and result.loss > SLOW * loss)
+    return state.step - min((step for step in alike if step >= warmup), default=state.step)
 
 
 def unusable(best: Validation | None, score: float | None, guess: float, lines: int) -> str:
@@ -60,7 +71,7 @@ def calmer(state: RunState, saved_step: int) -> float:
     if calm < 0.99 * CALMER**MOST:
         raise UserError(
             f"the run diverges at step {state.step:,}, with {state.calm:.0%} of its learning rate too; begin a new one "
-            f"with optimizer.warmup longer, optimizer.clip=1 or model.norm=before, and look at the text with: "
-            f"transduce doctor (the checkpoint of step {saved_step:,} is kept)"
+            f"with another optimizer.rate, optimizer.warmup longer, optimizer.clip=1 or model.norm=before, and look at "
+            f"the text with: transduce doctor (the checkpoint of step {saved_step:,} is kept)"
         )
     return calm

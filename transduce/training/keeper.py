@@ -61,7 +61,9 @@ class Keeper:
             newest = newest if before is None else _stable(self.run, before, self.report) or newest
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
             self._refuse_other_text(state, fresh)
-            self.report.say(f"going on from step {state.step:,}{', before its learning rate fell' if before else ''}")
+            again = (before.seconds - state.seconds) / 60 if before else 0.0
+            fell = f", before its learning rate fell; the {again:.1f} minutes since then do not count" if before else ""
+            self.report.say(f"going on from step {state.step:,}{fell}")
             self.saved_step = state.step
             if before is not None:
                 state.decay_begin, state.decay_end, state.decay_for = None, None, ""

@@ -7,6 +7,7 @@ Chinese and English (docs/recipe.md tells how).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -47,8 +48,10 @@ SIZES = (  # from small to large
     Size(6, 512, 8, pairs=500_000, updates=30_000),
 )
 SMALLEST_BATCH, LARGEST_BATCH = 512, 8192  # slots a side
-LARGE_BATCH = 4096  # from here on a higher rate is borne, and a model learns as much from half as many updates
+LARGE_BATCH = 4096  # from here on a model learns as much from half as many updates
 ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than further ones
+OFTEN, ENOUGH_BY_THEN = 10, 8_000  # passes over a text, by which fewer updates are enough
+SMALL_RATE, LARGE_RATE = 1.2e-3, 2e-3  # of the smallest batches, and the highest that any bear
 GUIDED = 6_000  # updates, after which a model has long found out by itself where to look
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
@@ -258,7 +261,7 @@ def _for_updates(
     smallest = _slots(settings)
     epochs = updates * smallest / (tokens_a_pair * facts.pairs)
     batch = smallest
-    while batch < LARGEST_BATCH and updates >= ENOUGH_UPDATES:
+    while batch < LARGEST_BATCH and updates >= (ENOUGH_UPDATES if epochs < OFTEN else ENOUGH_BY_THEN):
         batch, updates = 2 * batch, updates / 2
     if batch > smallest:
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
@@ -273,7 +276,7 @@ def _for_updates(
 
 def _rate(settings: Settings, batch: int) -> Choice:
     width, training = settings.model.d_model, settings.training
-    rate = 7e-4 if width >= 512 else 1.2e-3 if batch < LARGE_BATCH else 2e-3
+    rate = 7e-4 if width >= 512 else min(LARGE_RATE, round(SMALL_RATE * math.sqrt(batch / SMALLEST_BATCH), 4))
     if training.lora_rank is not None:
         return Choice("optimizer.rate", rate, "adapters begin with nothing, and the model cannot be lost")
     if training.start is not None:

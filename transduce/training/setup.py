@@ -212,13 +212,15 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
     score = "" if outcome.score is None else f", validation {measure} {outcome.score:.1f}"
     report.say(f"{outcome.reason}: step {outcome.step:,} after {outcome.seconds / 60:.1f} minutes")
     if outcome.complete:
-        report.say(f"the {outcome.chosen} weights are the model in {run.path}{score}")
         batches = trainer.validator.batches
         lines = len(batches.store) if batches is not None else 0
+        complaint = unusable(trainer.state.best, outcome.score, trainer.validator.guess, lines)
+        which = "least bad" if complaint else outcome.chosen
+        report.say(f"the {which} weights are the model in {run.path}{score}")
         if outcome.step == 0:
             what = "random" if settings.training.start is None else "the one that it began with"
             report.warn(f"the time was over before the first update, so this model is {what}; give it more --minutes")
-        elif complaint := unusable(trainer.state.best, outcome.score, trainer.validator.guess, lines):
+        elif complaint:
             report.warn(complaint)
         if is_main:
             _note_what_was_found(trainer, settings, report)

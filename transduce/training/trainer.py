@@ -13,7 +13,7 @@ from transduce.report import Report
 from transduce.signals import Signals, catch_signals
 from transduce.training.clock import Clock
 from transduce.training.conclude import Outcome, conclude, pause
-from transduce.training.divergence import LINES, calmer, has_diverged, learns_nothing
+from transduce.training.divergence import LINES, PATIENCE, calmer, has_diverged, learns_nothing, stands_still
 from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
@@ -160,7 +160,7 @@ class Trainer:
     def _calm_down(self) -> None:
         """Go back to the last checkpoint, or to the beginning, and on with a lower rate."""
         at, best, calm = self.state.step, self.state.best, calmer(self.state, self.keeper.saved_step)
-        nothing_good = best is None or best.is_a_guess(self.validator.guess)
+        nothing_good = best is None or best.is_hardly_more(self.validator.guess)
         self.state = self.keeper.go_back(to_the_beginning=nothing_good) or self._new_state()
         self.state.calm = calm
         self.journal.resume(self.state)
@@ -189,12 +189,17 @@ class Trainer:
         begin = time.monotonic()
         with self.updater.final_weights():
             result, weights = self.validator.validate(self.updater.model), weights_of(self.updater.model)
-        if result is not None and learns_nothing(state, result, self.validator.guess, self.settings.optimizer.warmup):
-            state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
-            return
+        facts, still = (self.validator.guess, self.settings.optimizer.warmup), 0
+        if result is not None:
+            still = stands_still(state, result, *facts)
+            if still >= 2 * PATIENCE or learns_nothing(state, result, *facts):
+                state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
+                return
         is_best = state.add_validation(result)
         if result is not None:
             self.report.say(f"step {state.step:,}: validation {self.validator.describe(result, is_best)}")
+            if still >= PATIENCE:
+                self.report.warn(f"hardly anything was learned in {still:,} steps: is optimizer.rate far too high?")
             self.journal.validated("valid", result, state, self.clock.seconds)
         state.validation_seconds = self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000
         self._correct_decay()

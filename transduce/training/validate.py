@@ -23,7 +23,7 @@ from transduce.text.special import END
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.distributed import Processes
 from transduce.training.loss import cross_entropy
-from transduce.training.validation import Validation
+from transduce.training.validation import NOISE, Validation
 
 ENOUGH = 1_000_000  # tokens, to know how frequent they are
 WORST = 1e9  # stands for a loss that is no number, which JSON has none of
@@ -56,9 +56,14 @@ class Validator:
         return Validation(_finite(sum(totals) / sum(counts)), self.score(model) if self.score else None)
 
     def describe(self, result: Validation, is_best: bool) -> str:
-        """In words; what is no better than a guess is never called best."""
-        verdict = ", no better than guessing words by their frequency" if result.is_a_guess(self.guess) else ""
-        return result.describe(self.task.measure) + (verdict or (" (best so far)" if is_best else ""))
+        """In words; what is of no use is never called best."""
+        if result.is_a_guess(self.guess):
+            verdict = ", no better than guessing words by their frequency"
+        elif result.score is not None and result.score < NOISE:
+            verdict = " (of no use yet)"
+        else:
+            verdict = " (best so far)" if is_best else ""
+        return result.describe(self.task.measure) + verdict
 
 
 def guess_loss(store: Store) -> float:

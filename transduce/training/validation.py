@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 NOISE = 3.0  # percent: below this, BLEU counts a few chance matches
 GUESS = 0.97  # of the loss of a guess: what is above has learned how frequent words are, and hardly more
+HARDLY = 0.8  # of it: what is above has learned what words stand side by side, and little of what they translate
 
 
 class Validation(NamedTuple):
@@ -28,6 +29,10 @@ class Validation(NamedTuple):
     def is_a_guess(self, guess: float) -> bool:
         """Whether it is no better than guessing words by their frequency, which has a loss of `guess`."""
         return self.loss > GUESS * guess and (self.score is None or self.score < NOISE)
+
+    def is_hardly_more(self, guess: float) -> bool:
+        """Whether it is better than such a guess, but not by much."""
+        return self.loss > HARDLY * guess and (self.score is None or self.score < NOISE)
 
     @property
     def perplexity(self) -> float:

@@ -128,7 +128,7 @@ def _choose(
     tokens_at, scores_at, ancestors_at, length_at, most_at, active_at, ended_at, finished_at, history_at, parents_at,
     end_totals_at, end_parents_at, alpha,
     V, C, P, B: tl.constexpr, T: tl.constexpr, N: tl.constexpr, COUNT: tl.constexpr, CHUNK: tl.constexpr,
-    biased: tl.constexpr, plain: tl.constexpr, exact: tl.constexpr,
+    biased: tl.constexpr, plain: tl.constexpr, exact: tl.constexpr, likely: tl.constexpr,
     B2: tl.constexpr, C2: tl.constexpr, P2: tl.constexpr, T2: tl.constexpr, N2: tl.constexpr, COUNT2: tl.constexpr,
 ):  # fmt: skip
     """One sentence: its best continuations one after the other; ends are noted, others go on."""
@@ -176,6 +176,8 @@ def _choose(
     most, hope, enough = tl.load(most_at + sentence), tl.max(scores, 0), ended >= B
     if exact:
         enough = tl.min(finished, 0) >= hope / _penalty(most, alpha, plain)
+    if likely:
+        enough = tl.min(finished, 0) >= hope / _penalty(length + 1, alpha, plain)
     tl.store(finished_at + sentence * N + best_of, finished, mask=best_of < N)
     tl.store(ended_at + sentence, ended)
     tl.store(length_at + sentence, length + 1)
@@ -183,8 +185,8 @@ def _choose(
     tl.store(active_at + sentence, tl.where(done, 0, 1))
 
 
-def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plain: bool, exact: bool) -> None:
-    """From logits (R * B, V), to which a bias (V) is added, one step further."""
+def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plain: bool, stop: str) -> None:
+    """From logits (R * B, V), to which a bias (V) is added, one step further; `stop`: see decoding/search.py."""
     rows, beams, steps = slots.ancestors.shape
     vocabulary = logits.size(1)
     parts = triton.cdiv(vocabulary, PART)
@@ -198,12 +200,13 @@ def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plai
     )
     # Two also for greedy search: with one, the loops over `flat` vanish, and Triton, which sees the reshaped scores in
     # nothing but reductions then, reorders them, though argmax counts on their order.
-    count, wanted = 2 * beams, slots.finished.size(1)
+    count, needed = 2 * beams, slots.finished.size(1)
+    by_score = (beams > 1 and stop == rule for rule in ("exact", "likely"))
     _choose[(rows,)](
         logits, bias, best, top, total,
         slots.tokens, slots.scores, slots.ancestors, slots.length, slots.most, slots.active, slots.ended,
         slots.finished, slots.history, slots.parents, slots.end_totals, slots.end_parents, alpha,
-        vocabulary, chunks, parts, beams, steps, wanted, count, CHUNK, biased, plain, exact and beams > 1,
-        *map(triton.next_power_of_2, (beams, chunks, parts, steps, wanted, count)),
+        vocabulary, chunks, parts, beams, steps, needed, count, CHUNK, biased, plain, *by_score,
+        *map(triton.next_power_of_2, (beams, chunks, parts, steps, needed, count)),
         num_warps=ALONE if beams == 1 else WITH_BEAMS,
     )  # fmt: skip

@@ -20,8 +20,9 @@ def _walk_back(
     places_at, length_at, most_at, history_at, parents_at, end_totals_at, end_parents_at, scores_at, penalties_at,
     table_at,
     T: tl.constexpr, B: tl.constexpr, C2: tl.constexpr, B2: tl.constexpr, FACTS: tl.constexpr,
+    ended_first: tl.constexpr,
 ):  # fmt: skip
-    """One sentence: the best that ended, or, where none has, the best that its limit cut."""
+    """One sentence: the best that ended, or, where none has (or by its score), the best that its limit cut."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.load(places_at + row).to(tl.int64)
     steps = tl.load(length_at + place)
@@ -36,6 +37,9 @@ def _walk_back(
     beams = tl.arange(0, B2)
     cut = beams < tl.where(steps >= tl.load(most_at + place), B, 0)
     open_totals = tl.load(scores_at + place * B + beams, mask=cut, other=float("-inf"))
+    if not ended_first:
+        most = tl.load(penalties_at + tl.maximum(steps, 1) - 1)
+        ended = ended & (tl.max(scores, 0) >= tl.max(open_totals, 0).to(tl.float64) / most)
     total = tl.where(ended, tl.load(end_totals_at + table + which), tl.max(open_totals, 0))
     last = tl.load(end_parents_at + table + which).to(tl.int64)
     beam = tl.where(ended, last, tl.argmax(open_totals, 0).to(tl.int64))
@@ -50,7 +54,7 @@ def _walk_back(
         beam = tl.load(parents_at + slot).to(tl.int64)
 
 
-def walk_back(slots: Slots, places: Tensor, penalties: Tensor) -> Tensor:
+def walk_back(slots: Slots, places: Tensor, penalties: Tensor, ended_first: bool = True) -> Tensor:
     """What was found for the sentences in these places (F,): a table (F, FACTS + T) of int32, with how many tokens;
     whether END ended them, or their limit cut them; the log-probability, a float32 by its bits, -inf where nothing was
     found; then the tokens, and behind them anything. penalties (T,) float64: of one token, of two, ..."""
@@ -60,7 +64,8 @@ def walk_back(slots: Slots, places: Tensor, penalties: Tensor) -> Tensor:
     _walk_back[(rows,)](
         places, slots.length, slots.most, slots.history, slots.parents, slots.end_totals, slots.end_parents,
         slots.scores, penalties, table,
-        steps, beams, candidates, triton.next_power_of_2(beams), FACTS, num_warps=1 if candidates <= 1024 else 8,
+        steps, beams, candidates, triton.next_power_of_2(beams), FACTS, ended_first or beams == 1,
+        num_warps=1 if candidates <= 1024 else 8,
     )  # fmt: skip
     return table
 
