@@ -122,7 +122,7 @@ def main() -> None:
     sources = model.tokenizers.source.encode([normalise(line) for line in lines])
     plain = [Request(ids, len(ids) + 51) for ids in sources]
     theirs = as_hugging_face(model.model)
-    beam = Roles(4, 1, Penalty(ALPHA, plain=True), stop="usual")
+    beam = Roles(4, 1, Penalty(ALPHA, plain=True), stop="usual", ended_first=False)
     best = ours(model, plain, beam)
     frequent = [token for token, _ in Counter(t for found in best for t in found[0]).most_common(12)[2:]]
     begun = [request._replace(prefix=found[0][:2]) for request, found in zip(plain, best, strict=True)]

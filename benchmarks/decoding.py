@@ -59,7 +59,7 @@ def ours(
     """transduce's engine, stopping as the others do."""
     auto.WORTH_LOADING = auto.WORTH_COMPILING = auto.MANY = 0  # a user with few lines would not wait for it
     searches = make_engine(model, SearchSettings(engine=engine, precision=precision), device)
-    roles = Roles(beam, 1, Penalty(ALPHA, plain=True), stop="usual")
+    roles = Roles(beam, 1, Penalty(ALPHA, plain=True), stop="usual", ended_first=False)
 
     def translate(sources: Sources) -> list[list[int]]:
         with garbage_collection_paused():  # as Model.translate has it

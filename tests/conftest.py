@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def quick_settings(**sections: dict) -> Settings:
         "training": {"steps": 8, "validate_every": 4, "log_every": 2, "bleu_lines": 10, "device": "cpu"},
     }
     return compose(base, sections)
+
+
+def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
+    """Another content of a JSON file."""
+    found = json.loads((folder / name).read_text())
+    change(found)
+    (folder / name).write_text(json.dumps(found))
 
 
 def bundled_pairs(count: int = 300, seed: int = 1) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Notes, bundled_pairs, quick_settings
+from conftest import Notes, break_, bundled_pairs, quick_settings
 from foreign import marian_folder, sentence_pieces
 
 import transduce
@@ -451,12 +451,6 @@ def test_frozen_weights_do_not_decay() -> None:
 
 
 # ---- what is refused
-
-
-def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
-    found = json.loads((folder / name).read_text())
-    change(found)
-    (folder / name).write_text(json.dumps(found))
 
 
 @pytest.mark.parametrize(

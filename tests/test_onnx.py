@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Notes, bundled_pairs
+from conftest import Notes, break_, bundled_pairs
 
 import transduce
 from transduce.commands.convert import convert
@@ -69,13 +69,14 @@ def test_the_same_logits(changes: dict[str, Any]) -> None:
         past = {f"past_{name}": value for name, value in zip(names[1:], found[1:], strict=True)}
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_its_program_translates_alike_and_needs_no_torch(trained: Path, tmp_path: Path, beam: int) -> None:
+@pytest.mark.parametrize(("beam", "stop"), [(1, "usual"), (3, "usual"), (3, "likely")])
+def test_its_program_translates_alike_and_needs_no_torch(trained: Path, tmp_path: Path, beam: int, stop: str) -> None:
     convert(trained, tmp_path / "out", to="onnx", check=True)
+    break_(tmp_path / "out", "model.json", lambda facts: facts.update(stop=stop))
     lines = [source for source, _ in PAIRS[:12]]
     program = [sys.executable, str(tmp_path / "out" / "translate.py"), "--beam", str(beam)]
     done = subprocess.run(program, input="\n".join([*lines, ""]), capture_output=True, text=True, check=True)
-    ours = transduce.load(trained, "cpu", beam=beam, stop="usual", split=False).translate(lines)
+    ours = transduce.load(trained, "cpu", beam=beam, stop=stop, split=False).translate(lines)
     assert done.stdout.split("\n")[:-1] == [t.text for t in ours]
     code = "import sys, runpy; sys.argv = ['x', '-h']\ntry: runpy.run_path(sys.argv[0])\nexcept SystemExit: pass\n"
     code = code.replace("sys.argv[0]", repr(str(tmp_path / "out" / "translate.py")))

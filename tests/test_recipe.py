@@ -440,8 +440,8 @@ def test_a_run_that_stands_still_says_so_and_begins_again(tmp_path: Path, monkey
     notes = Notes()
     with pytest.raises(UserError, match="4% of its learning rate too; begin a new one with another optimizer.rate"):
         fit(tmp_path / "r", text, valid, settings, notes)  # which is too low: to calm it does not help
-    said = [words for words in notes.said if "hardly anything was learned" in words or "the run diverges" in words]
-    assert "hardly anything was learned in 20 steps" in said[0]
+    said = [words for words in notes.said if "little was learned" in words or "the run diverges" in words]
+    assert "little was learned in 20 steps" in said[0]
     assert "step 60: the run diverges; back to step 0, and on with 20% of its learning rate" in said[1]
 
 
@@ -479,6 +479,22 @@ def test_a_run_that_diverges_goes_back_and_on_more_calmly(tmp_path: Path, steps_
     assert checkpoint.read_state(newest).calm < 1  # a stop does not make it forget
 
 
+def test_batches_grow_and_the_rate_with_them() -> None:
+    """Once updates are many, fewer of them where the text is gone through often; never against what is given."""
+
+    def both(pairs: int, minutes: float, **given: dict) -> tuple[object, float]:
+        settings = chosen(pairs, minutes, **given)
+        return settings.batch.tokens, settings.optimizer.rate
+
+    assert both(20_000, 30) == (512, 0.0012)  # 7,650 updates
+    assert both(20_000, 36) == (1024, 0.0017)  # 9,180, in 24 passes
+    assert both(200_000, 36) == (512, 0.0012)  # in two
+    assert both(200_000, 50) == (1024, 0.0017)
+    assert both(20_000, 36, batch={"tokens": 512}) == (512, 0.0012)
+    assert both(20_000, 90, batch={"tokens": 2048}) == (2048, 0.002)
+    assert chosen(20_000, None, training={"steps": 20_000}).batch.tokens == 512
+
+
 def test_base_is_complete() -> None:
     assert compose(BASE, {"training": {"minutes": 1}}).optimizer.schedule == "wsd"
 
@@ -489,7 +505,7 @@ def test_a_model_of_no_use_is_called_so(tmp_path: Path) -> None:
     fit(tmp_path / "r", text, valid, quick_settings(training={"steps": 2, "validate_every": 2}), notes)
     assert any("this model is of no use yet: its validation loss is" in words for words in notes.said)
     assert any("20 validation lines, too few to judge by" in words for words in notes.said)
-    assert any("the least bad weights are the model" in words for words in notes.said)
+    assert any("the least bad (best) weights are the model" in words for words in notes.said)
     assert "give it more time (--minutes)" in divergence.unusable(Validation(6.0, 1.0), 1.0, 6.0, 500)
     assert not any("best so far" in words for words in notes.said)
     assert divergence.unusable(Validation(2.0, 30.0), 30.0, 6.0, 500) == ""

@@ -40,14 +40,23 @@ class Translator {
       const ends = best.slice(0, beam).filter(one => one.token === END);
       done.push(...ends.map(one => ({ tokens: open[one.parent].tokens, score: one.total / this.penalty(position + 1) })));
       const kept = best.filter(one => one.token !== END).slice(0, beam);
-      if (done.length >= beam || (beam === 1 && ends.length)) break;
+      if (position + 1 < most && this.isDone(done, beam, kept[0].total, position + 1)) break;
       open = kept.map(one => ({ tokens: [...open[one.parent].tokens, one.token], total: one.total }));
       past = {};
       for (const name of Object.keys(this.facts.past)) past[name] = this.rows(found[name.slice("past_".length)], kept.map(one => one.parent));
     }
-    // at the limit what is open is taken as it is
-    if (open[0].tokens.length === most) done.push(...open.map(one => ({ tokens: one.tokens, score: one.total / this.penalty(most) })));
+    // at the limit what is open is taken as it is; by search.stop=exact only where nothing has ended
+    if (open[0].tokens.length === most && !(done.length && this.stop() === "exact"))
+      done.push(...open.map(one => ({ tokens: one.tokens, score: one.total / this.penalty(most) })));
     return done.reduce((a, b) => b.score > a.score ? b : a).tokens;
+  }
+
+  stop() { return this.facts.stop ?? "exact"; }
+
+  // When as many have ended as are followed; by search.stop=likely, and the best open one is not among them.
+  isDone(done, beam, bestOpen, length) {
+    if (done.length < beam || beam === 1 || this.stop() !== "likely") return done.length >= beam;
+    return done.map(one => one.score).sort((a, b) => b - a)[beam - 1] >= bestOpen / this.penalty(length);
   }
 
   // The likeliest continuations of all that are open; PAD, UNKNOWN and BEGIN are never written.

@@ -119,7 +119,8 @@ def to_onnx(
 
     sides, s = [*model.tokenizers.files().values()], model.settings.search
     facts: dict[str, object] = {"positions": model.lengths.positions, "extra": s.extra, "penalty": s.penalty}
-    facts |= {"beam": s.beam, "length_penalty": s.length_penalty, "source_end": model.settings.model.source_end}
+    facts |= {"beam": s.beam, "stop": s.stop, "length_penalty": s.length_penalty}
+    facts["source_end"] = model.settings.model.source_end
     texts = {"model.json": strict_json.dumps(facts, indent=1), "translate.py": inspect.getsource(onnx_runner)}
     destination.mkdir()
     files = {**graphs, "source.model": sides[0], "target.model": sides[-1]}

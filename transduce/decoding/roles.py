@@ -59,4 +59,5 @@ def for_requests(roles: Roles, requests: Sequence[Request], wording: Wording) ->
         return roles
     # in place of the plain beam: with another, terms are refused beforehand
     room = max(width_of(request.terms, roles.size) for request in requests) - roles.size
-    return roles._replace(choose=Banks(wording.word_start, roles.size), room=room)
+    wide = roles._replace(choose=Banks(wording.word_start, roles.size), room=room)
+    return wide._replace(stop="exact", ended_first=True)  # with terms, those that end first are not the best

@@ -123,11 +123,10 @@ def _still_open(beams: Beams, roles: Roles) -> list[int]:
 
 
 def _is_done(finished: list[Hypothesis], best: float, length: int, limit: int, roles: Roles) -> bool:
-    """Whether a sentence has what it needs: enough that the best open hypothesis could no longer beat, were it to
-    reach the largest length penalty at no further cost (exact), or as it stands (likely). Usual, and greedy: ends."""
-    if roles.room:  # with terms, those that end first are not the best
-        roles = roles._replace(stop="exact")
-    elif roles.stop == "usual" or roles.size == 1:
+    """Whether a sentence has what it needs: as many ends as hypotheses are followed (usual, and greedy search), or
+    enough that the best open hypothesis cannot beat: were it to reach the largest length penalty at no further cost
+    (exact), or as it stands (likely)."""
+    if roles.stop == "usual" or roles.size == 1:
         return len(finished) >= roles.size
     hope = best / roles.penalty.of_length(limit if roles.stop == "exact" else length)
     return sum(h.score >= hope for h in finished) >= roles.needed

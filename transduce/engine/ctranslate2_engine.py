@@ -78,9 +78,11 @@ class CTranslate2Engine:
 
         def read(asked: dict[int, Any]) -> None:
             answers = {i: answer.result() for i, answer in asked.items()}
-            too_long: dict[int, list[int]] = {}  # they went on for as long as others may; by their own limit
+            limit = max(requests[i].most for i in asked)
+            too_long: dict[int, list[int]] = {}  # their own limit would have come first; by it
             for i, answer in answers.items():
-                if any(len(names) - len(roles.begin) > requests[i].most for names in answer.hypotheses):
+                longest = max((len(names) - len(roles.begin) for names in answer.hypotheses), default=0)
+                if requests[i].most < limit and longest >= requests[i].most - 1:
                     too_long.setdefault(requests[i].most, []).append(i)
             for those in too_long.values():
                 answers |= {i: answer.result() for i, answer in ask(those).items()}

@@ -37,7 +37,7 @@ CONFIG = {  # what config.json calls it, and what fairseq does, with what it is 
     "activation_function": ("activation_fn", "relu"),
     "dropout": ("dropout", 0.1),
 }
-SEARCH = {"num_beams": 5, "length_penalty": 1.0}  # as fairseq-generate does if not told
+SEARCH = {"num_beams": 5, "length_penalty": 1.0, "early_stopping": True}  # as fairseq-generate does if not told
 
 
 def find(folder: Path) -> Path | None:

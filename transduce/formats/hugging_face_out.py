@@ -27,6 +27,7 @@ from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 WRITES = ("output", "outer")  # modules whose outputs go into the residual stream; others read it
 TOKENIZER = "tokenizer_config.json"
+TYPICAL = 15  # tokens of a translation: for that length the two penalties are made to weigh one token more alike
 
 
 def why_not(settings: Settings) -> str | None:
@@ -115,7 +116,7 @@ def _generation(settings: Settings) -> dict[str, Any]:
     s = settings.search
     return {
         "num_beams": s.beam,
-        "length_penalty": s.length_penalty,
+        "length_penalty": s.length_penalty * (TYPICAL / (5 + TYPICAL) if s.penalty == "paper" else 1.0),
         "early_stopping": s.stop == "usual" and s.beam > 1,
         "max_length": settings.model.max_positions,
         "bad_words_ids": [[PAD], [UNKNOWN], [BEGIN]],

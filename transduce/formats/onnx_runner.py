@@ -34,6 +34,7 @@ class Translator:
     def __init__(self, folder: str | Path) -> None:
         folder = Path(folder)
         self.facts: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        self.stop = self.facts.get("stop", "exact")
         self.encoder, self.decoder = (
             onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
             for name in ("encoder", "decoder")
@@ -89,16 +90,23 @@ class Translator:
             ends = [(p, float(total[p, c])) for p, c in zip(parents[:beam], chosen[:beam], strict=False) if c == END]
             done += [Hypothesis(written[p], value / self.penalty(position + 1)) for p, value in ends]
             going_on = [(p, c) for p, c in zip(parents, chosen, strict=True) if c != END][:beam]
-            if len(done) >= beam or (beam == 1 and ends):
+            if position + 1 < most and self.is_done(done, beam, total[going_on[0]], position + 1):
                 break
             rows_kept = np.array([p for p, _ in going_on])
             written = [[*written[p], int(c)] for p, c in going_on]
             scores = np.array([total[p, c] for p, c in going_on])
             tokens = np.array([[c] for _, c in going_on], np.int64)
             past = {f"past_{name}": value[rows_kept] for name, value in zip(self.names[1:], new, strict=True)}
-        else:  # at the limit what is open is taken as it is
-            done += [Hypothesis(w, s / self.penalty(len(w))) for w, s in zip(written, scores, strict=True)]
+        else:  # at the limit what is open is taken as it is; by search.stop=exact only where nothing has ended
+            cut = [Hypothesis(w, s / self.penalty(len(w))) for w, s in zip(written, scores, strict=True)]
+            done = done if done and self.stop == "exact" else done + cut
         return max(done, key=lambda hypothesis: hypothesis.score).tokens
+
+    def is_done(self, done: list[Hypothesis], beam: int, best_open: float, length: int) -> bool:
+        """When as many have ended as are followed; by search.stop=likely, and the best open one is not among them."""
+        if len(done) < beam or beam == 1 or self.stop != "likely":
+            return len(done) >= beam
+        return sorted(one.score for one in done)[-beam] >= best_open / self.penalty(length)
 
     def penalty(self, length: int) -> float:
         alpha = self.facts["length_penalty"]

@@ -247,7 +247,7 @@ def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tup
     model.model.eval()
     request = Request(source_ids, model.lengths.limit(len(source_ids)))
     rules = [Marks(model.tokenizers.source, model.tokenizers.target).each_once] if read.items else []
-    roles = Roles(s.beam, 1, penalty, rules, begin=begin)
+    roles = Roles(s.beam, 1, penalty, rules, stop=s.stop, begin=begin, ended_first=s.stop == "exact")
     hypotheses = search(model.model, [request], roles, model.device, watch)[0]
     if not hypotheses:
         raise DataError("there is nothing to look at: the model gives no number for this sentence")

@@ -19,6 +19,7 @@ CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
 LITTLE = 5.0  # BLEU of a model that is hardly of use
 FEW_LINES = 50  # of validation text: too few to judge by
+FLAT = ("wsd", "constant")  # schedules whose rate stays at its height: else a loss may well stand still
 SLOW = 0.97  # of an earlier loss: what is above has not moved
 PATIENCE = 300  # steps, in which every run may be a beginner
 
@@ -44,11 +45,23 @@ def learns_nothing(state: RunState, result: Validation, guess: float, warmup: in
 def stands_still(state: RunState, result: Validation, guess: float, warmup: int) -> int:
     """For how many steps at the full learning rate a model that is hardly better than a guess, on the training text
     too, has learned next to nothing: as a rule because that rate is too high for it."""
-    has_learned = state.lowest_loss is not None and state.lowest_loss < HARDLY * guess
-    if state.decay is not None or has_learned or not result.is_hardly_more(guess):
+    if state.decay is not None or _has_learned(state, guess) or not result.is_hardly_more(guess):
         return 0
     alike = (step for step, loss, _ in state.validations if loss is not None and result.loss > SLOW * loss)
     return state.step - min((step for step in alike if step >= warmup), default=state.step)
+
+
+def has_nothing_good(state: RunState, guess: float) -> bool:
+    """Whether nothing is lost if a run begins again."""
+    best = state.best
+    if best is None or best.is_a_guess(guess):
+        return True
+    return best.is_hardly_more(guess) and not _has_learned(state, guess)
+
+
+def _has_learned(state: RunState, guess: float) -> bool:
+    """The training text, be it by heart."""
+    return state.lowest_loss is not None and state.lowest_loss < HARDLY * guess
 
 
 def unusable(best: Validation | None, score: float | None, guess: float, lines: int) -> str:

@@ -58,11 +58,14 @@ class Keeper:
             refuse_to_replace(self.run)
         else:
             before = checkpoint.decayed_for_other(newest, limits)
-            newest = newest if before is None else _stable(self.run, before, self.report) or newest
+            stable = None if before is None else _stable(self.run, before, self.report)
+            newest = stable or newest
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
             self._refuse_other_text(state, fresh)
-            again = (before.seconds - state.seconds) / 60 if before else 0.0
-            fell = f", before its learning rate fell; the {again:.1f} minutes since then do not count" if before else ""
+            fell = ""
+            if before is not None and stable is not None:
+                again = (before.seconds - state.seconds) / 60
+                fell = f", before its learning rate fell; the {again:.1f} minutes since then do not count"
             self.report.say(f"going on from step {state.step:,}{fell}")
             self.saved_step = state.step
             if before is not None:

@@ -205,7 +205,7 @@ def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     yield from recipe.choose(
         Choice(f"model.{key}", value, why if key == "layers" else "") for key, value in size.choices.items()
     )
-    yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe.settings, machine.device))
+    yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe, machine.device))
 
 
 def smallest_batch(device: str) -> int:
@@ -254,14 +254,14 @@ def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     return int(min(120, max(2, round(minutes))))
 
 
-def _for_updates(
-    facts: Facts, updates: float, tokens_a_pair: float, settings: Settings, device: str
-) -> Iterator[Choice]:
-    """What depends on how often the text is gone through. `settings`: what is decided by now."""
+def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, recipe: Recipe, device: str) -> Iterator[Choice]:
+    """What depends on how often the text is gone through."""
+    settings = recipe.settings
     smallest = _slots(settings)
     epochs = updates * smallest / (tokens_a_pair * facts.pairs)
-    batch = smallest
-    while batch < LARGEST_BATCH and updates >= (ENOUGH_UPDATES if epochs < OFTEN else ENOUGH_BY_THEN):
+    batch, enough = smallest, ENOUGH_UPDATES if epochs < OFTEN else ENOUGH_BY_THEN
+    may_grow = not recipe.has("batch.tokens") and settings.training.steps is None  # else it would only take longer
+    while may_grow and batch < LARGEST_BATCH and updates >= enough:
         batch, updates = 2 * batch, updates / 2
     if batch > smallest:
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
@@ -305,13 +305,10 @@ def _passes(epochs: float) -> str:
 
 
 def _dropout(epochs: float, pairs: int) -> float:
-    """What is read once cannot be learned by heart."""
-    if epochs < 2:
-        return 0.0
-    if epochs < 6:
-        return 0.1
-    if epochs < 15:
-        return 0.2
+    """What is read a few times cannot be learned by heart."""
+    for passes, dropout in ((6, 0.0), (15, 0.1), (40, 0.2)):
+        if epochs < passes:
+            return dropout
     return 0.4 if pairs < 35_000 else 0.3
 
 

@@ -215,7 +215,7 @@ def _train(trainer: Trainer, settings: Settings, report: Report) -> Outcome:
         batches = trainer.validator.batches
         lines = len(batches.store) if batches is not None else 0
         complaint = unusable(trainer.state.best, outcome.score, trainer.validator.guess, lines)
-        which = "least bad" if complaint else outcome.chosen
+        which = f"least bad ({outcome.chosen})" if complaint else outcome.chosen
         report.say(f"the {which} weights are the model in {run.path}{score}")
         if outcome.step == 0:
             what = "random" if settings.training.start is None else "the one that it began with"

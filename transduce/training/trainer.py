@@ -13,7 +13,16 @@ from transduce.report import Report
 from transduce.signals import Signals, catch_signals
 from transduce.training.clock import Clock
 from transduce.training.conclude import Outcome, conclude, pause
-from transduce.training.divergence import LINES, PATIENCE, calmer, has_diverged, learns_nothing, stands_still
+from transduce.training.divergence import (
+    FLAT,
+    LINES,
+    PATIENCE,
+    calmer,
+    has_diverged,
+    has_nothing_good,
+    learns_nothing,
+    stands_still,
+)
 from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
@@ -159,8 +168,8 @@ class Trainer:
 
     def _calm_down(self) -> None:
         """Go back to the last checkpoint, or to the beginning, and on with a lower rate."""
-        at, best, calm = self.state.step, self.state.best, calmer(self.state, self.keeper.saved_step)
-        nothing_good = best is None or best.is_hardly_more(self.validator.guess)
+        at, calm = self.state.step, calmer(self.state, self.keeper.saved_step)
+        nothing_good = has_nothing_good(self.state, self.validator.guess)
         self.state = self.keeper.go_back(to_the_beginning=nothing_good) or self._new_state()
         self.state.calm = calm
         self.journal.resume(self.state)
@@ -191,7 +200,7 @@ class Trainer:
             result, weights = self.validator.validate(self.updater.model), weights_of(self.updater.model)
         facts, still = (self.validator.guess, self.settings.optimizer.warmup), 0
         if result is not None:
-            still = stands_still(state, result, *facts)
+            still = stands_still(state, result, *facts) if self.settings.optimizer.schedule in FLAT else 0
             if still >= 2 * PATIENCE or learns_nothing(state, result, *facts):
                 state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
                 return
@@ -199,7 +208,7 @@ class Trainer:
         if result is not None:
             self.report.say(f"step {state.step:,}: validation {self.validator.describe(result, is_best)}")
             if still >= PATIENCE:
-                self.report.warn(f"hardly anything was learned in {still:,} steps: is optimizer.rate far too high?")
+                self.report.warn(f"little was learned in {still:,} steps: is optimizer.rate too high, or too low?")
             self.journal.validated("valid", result, state, self.clock.seconds)
         state.validation_seconds = self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000
         self._correct_decay()

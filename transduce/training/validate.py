@@ -59,7 +59,7 @@ class Validator:
         """In words; what is of no use is never called best."""
         if result.is_a_guess(self.guess):
             verdict = ", no better than guessing words by their frequency"
-        elif result.score is not None and result.score < NOISE:
+        elif math.isfinite(self.guess) and result.score is not None and result.score < NOISE:
             verdict = " (of no use yet)"
         else:
             verdict = " (best so far)" if is_best else ""

@@ -174,10 +174,8 @@ def _choose(
     if B > 1:
         _note_ancestors(ancestors_at, sentence, rows, beams, parents, length, B, T, T2)
     most, hope, enough = tl.load(most_at + sentence), tl.max(scores, 0), ended >= B
-    if exact:
-        enough = tl.min(finished, 0) >= hope / _penalty(most, alpha, plain)
-    if likely:
-        enough = tl.min(finished, 0) >= hope / _penalty(length + 1, alpha, plain)
+    if exact or likely:
+        enough = tl.min(finished, 0) >= hope / _penalty(most if exact else length + 1, alpha, plain)
     tl.store(finished_at + sentence * N + best_of, finished, mask=best_of < N)
     tl.store(ended_at + sentence, ended)
     tl.store(length_at + sentence, length + 1)
