@@ -23,6 +23,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transduce.commands.convert import convert
 from transduce.data.lines import read_lines
 from transduce.evaluate import bleu
+from transduce.formats.hugging_face_out import nearest_power
 from transduce.formats.onnx_runner import Translator as OnnxTranslator
 from transduce.model import Model
 
@@ -37,7 +38,8 @@ FORMATS = {
 }
 
 
-def by_ctranslate2(folder: Path, beam: int) -> Translate:
+def by_ctranslate2(folder: Path, beam: int, penalty: float) -> Translate:
+    """With the length penalty that `convert` says."""
     translator = ctranslate2.Translator(str(folder), compute_type="default")
     models = [folder / f"{side}.spm" for side in ("source", "target")]
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
@@ -45,13 +47,15 @@ def by_ctranslate2(folder: Path, beam: int) -> Translate:
 
     def translate(line: str) -> str:
         pieces = source.encode(line, out_type=str)
-        found = translator.translate_batch([pieces], beam_size=beam, suppress_sequences=never, disable_unk=True)
+        found = translator.translate_batch(
+            [pieces], beam_size=beam, length_penalty=penalty, suppress_sequences=never, disable_unk=True
+        )
         return target.decode_pieces(found[0].hypotheses[0])
 
     return translate
 
 
-def by_argos(package: Path, beam: int) -> Translate:
+def by_argos(package: Path, beam: int, _: float) -> Translate:
     """As argostranslate does: one SentencePiece model for both sides, its length penalty."""
     import zipfile
 
@@ -70,7 +74,7 @@ def by_argos(package: Path, beam: int) -> Translate:
     return translate
 
 
-def by_hugging_face(folder: Path, beam: int) -> Translate:
+def by_hugging_face(folder: Path, beam: int, _: float) -> Translate:
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
     def translate(line: str) -> str:
@@ -82,11 +86,14 @@ def by_hugging_face(folder: Path, beam: int) -> Translate:
     return translate
 
 
-def by_onnx(folder: Path, beam: int) -> Translate:
+def by_onnx(folder: Path, beam: int, _: float) -> Translate:
     runner = OnnxTranslator(folder)
     return lambda line: runner.translate(line, beam)
 
 
+RULES = {  # by which others search, whatever the model says
+    "transduce by the rules of Argos": {"penalty": "plain", "length_penalty": 0.2, "stop": "usual"},
+}
 SYSTEMS = {"ctranslate2": by_ctranslate2, "argos": by_argos, "huggingface": by_hugging_face, "onnx": by_onnx}
 
 
@@ -113,6 +120,9 @@ def main() -> None:
     size = (given.model / "model.safetensors").stat().st_size
     mine = measured(lambda line: ours.translate(line).text, lines, references)
     found = {"transduce": {**mine, "megabytes": size / 1e6}}
+    for name, changes in RULES.items():
+        other = ours.with_search(**changes)
+        found[name] = measured(lambda line, other=other: other.translate(line).text, lines, references)
     for name, (to, quantization) in FORMATS.items():
         with tempfile.TemporaryDirectory() as temporary:
             place = Path(temporary) / ("x.argosmodel" if to == "argos" else "out")
@@ -120,7 +130,8 @@ def main() -> None:
             convert(given.model, place, to=to, quantization=quantization, text=given.source, **spoken)  # type: ignore[arg-type]
             files = [place] if place.is_file() else list(place.iterdir())
             size = sum(path.stat().st_size for path in files)
-            found[name] = {**measured(SYSTEMS[to](place, given.beam), lines, references), "megabytes": size / 1e6}
+            system = SYSTEMS[to](place, given.beam, nearest_power(ours.search))
+            found[name] = {**measured(system, lines, references), "megabytes": size / 1e6}
         torch.set_num_threads(2)
         print(name, json.dumps(found[name]), flush=True)
     write(given.output, "exports", {"lines": len(lines), "beam": given.beam, "systems": found})

@@ -39,10 +39,14 @@ Sent = tuple[Table | None, Agreement | None]  # the table is for people
 
 def send(model: Model, to: str, place: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
     """Write a model and compare it."""
+    from transduce.formats.hugging_face_out import nearest_power
+
     if to == "huggingface":
         return to_hugging_face(model, place, lines, report)
     if to == "onnx":
         return to_onnx(model, place, quantization, lines, report)
+    s = model.settings.search
+    report.say(f"CTranslate2 searches as it is told; like this model with length_penalty={nearest_power(s):g}")
     return to_ctranslate2(model, place, quantization, lines, report)
 
 

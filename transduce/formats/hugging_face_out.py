@@ -22,7 +22,7 @@ from transduce.formats.hugging_face_weights import WEIGHTS
 from transduce.models.load import Loaded
 from transduce.models.weights import tensor_bytes
 from transduce.nn.positions import halves_table
-from transduce.settings.sections import ModelSettings, Settings
+from transduce.settings.sections import ModelSettings, SearchSettings, Settings
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 WRITES = ("output", "outer")  # modules whose outputs go into the residual stream; others read it
@@ -116,7 +116,7 @@ def _generation(settings: Settings) -> dict[str, Any]:
     s = settings.search
     return {
         "num_beams": s.beam,
-        "length_penalty": s.length_penalty * (TYPICAL / (5 + TYPICAL) if s.penalty == "paper" else 1.0),
+        "length_penalty": nearest_power(s),
         "early_stopping": s.stop == "usual" and s.beam > 1,
         "max_length": settings.model.max_positions,
         "bad_words_ids": [[PAD], [UNKNOWN], [BEGIN]],
@@ -124,6 +124,11 @@ def _generation(settings: Settings) -> dict[str, Any]:
         "eos_token_id": END,
         "decoder_start_token_id": BEGIN,
     }
+
+
+def nearest_power(s: SearchSettings) -> float:
+    """The alpha of length ** alpha, as others have it, that is nearest to the length penalty here."""
+    return s.length_penalty * (TYPICAL / (5 + TYPICAL) if s.penalty == "paper" else 1.0)
 
 
 class Order(NamedTuple):
