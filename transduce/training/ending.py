@@ -20,7 +20,7 @@ FEWEST = 20  # updates, before their pace is believed
 CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
 SHORT = 0.1  # of a decay, in which its end is not corrected any more
 NEAR = 0.25  # of the updates between two validations: one that is so near to the end is left to the end
-FINISHING = 5.0, 0.05  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
+FINISHING = 7.0, 0.06  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
 
 
 class Pace:
