@@ -116,7 +116,7 @@ def compare(case: Case, lines: list[tuple[str, str]], place: Path) -> dict[str, 
             given = {} if case.first is None else {"forced_bos_token_id": case.first}
             out = case.model.generate(
                 there, num_beams=beam, do_sample=False, early_stopping=early, max_length=None,
-                max_new_tokens=model.lengths.limit(len(ids)) + len(given), forced_eos_token_id=None,
+                max_new_tokens=foreign.limit(model, ids) + len(given),
                 bad_words_ids=[[i] for i in case.never], **given,
             )[0].tolist()[1 + len(given) :]  # fmt: skip
             expected = [names.get(i) for i in out if i not in (end, *case.never)]

@@ -13,6 +13,7 @@ import sentencepiece
 import torch
 from conftest import bundled_pairs
 
+from transduce.model import Model
 from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.tokenizers import Tokenizer
 
@@ -174,3 +175,8 @@ def raw_pieces(tokenizer: Tokenizer) -> list[str]:
     if isinstance(plain, ByteLevelTokenizer):
         return [plain._tokenizer.id_to_token(i) for i in range(plain.size)]
     return tokenizer.pieces(range(tokenizer.size))
+
+
+def limit(model: Model, source: list[int]) -> int:
+    """Tokens that `generate` may write where ours may, a forced end counted."""
+    return model.lengths.limit(len(source)) + model.settings.search.forced_end

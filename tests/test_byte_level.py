@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Notes, bundled_pairs
-from foreign import bart_folder
+from foreign import bart_folder, limit
 
 import transduce
 from transduce.commands.convert import convert
@@ -53,8 +53,7 @@ def test_bart_comes_in(tmp_path: Path, activation: str) -> None:
             found = model.with_search(beam=beam).translate(line)
             out = theirs.generate(
                 torch.tensor([[*expected, 2]]), num_beams=beam, do_sample=False, early_stopping=beam > 1,
-                max_new_tokens=model.lengths.limit(len(ids)) + 1, bad_words_ids=[[1], [3]], forced_eos_token_id=None,
-                max_length=None,
+                max_new_tokens=1 + limit(model, ids), bad_words_ids=[[1], [3]], max_length=None,
             )[0].tolist()  # fmt: skip
             text = cut.decode([i for i in out[2:] if i != 2], skip_special_tokens=False)
             assert found.text == " ".join(text.replace("<s>", "").split()) or 0 in out[2:]

@@ -48,12 +48,14 @@ SEARCHES = {
     "beam": Roles(4, 3, Penalty(0.6)),
     "usual stop": Roles(3, 1, Penalty(1.0, plain=True), stop="usual"),
     "likely stop": Roles(3, 2, Penalty(1.0, plain=True), stop="likely", ended_first=False),
+    "forced end": Roles(3, 3, Penalty(1.0, plain=True, forced_end=True), stop="likely", ended_first=False),
     "coverage": Roles(3, 1, Penalty(0.6, beta=0.4)),
     "rules": Roles(3, 2, Penalty(0.6), [NoRepeat(2)]),
     "groups": Roles(4, 4, Penalty(0.6), choose=Groups(2, 0.7)),
     "samples": Roles(3, 3, choose=Draw(5, 1.5, None, 0.9, None), stop="usual"),
     "terms": Roles(4, 1, Penalty(0.6), choose=Banks(torch.ones(WORDS, dtype=torch.bool), 4), room=6),
 }
+KNOWN_TO_LOOPS = ("greedy", "beam", "usual stop", "likely stop", "forced end")
 MODELS = [
     {},
     {"norm": "before"},
@@ -103,7 +105,7 @@ def check_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 @needs_blas
-@pytest.mark.parametrize("name", ["greedy", "beam", "usual stop", "likely stop"])
+@pytest.mark.parametrize("name", KNOWN_TO_LOOPS)
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_compiled_loops_search_as_the_plain_one(name: str, options: dict) -> None:
     model = lively(small_model(2, output_bias=True, **options, heads=3, d_k=8, d_v=8))
@@ -159,10 +161,10 @@ def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) 
     for roles in SEARCHES.values():
         engine.find(requests(), roles, lambda _: None)
     engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # as at the end of a file: always by the same way
-    assert used == [SEARCHES[name] for name in ("greedy", "beam", "usual stop", "likely stop")]
+    assert used == [SEARCHES[name] for name in KNOWN_TO_LOOPS]
     engine.alone = 10
     engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # they come a few at a time, and pay together
-    assert len(used) == 5
+    assert len(used) == len(KNOWN_TO_LOOPS) + 1
     monkeypatch.setattr(loop_search, "is_compiled", lambda: False)
     engine = make_engine(small_model(1, heads=3, d_k=8, d_v=8), SearchSettings(), "cpu")
     monkeypatch.setattr(auto, "WORTH_COMPILING", len(requests()) + 1)
@@ -170,9 +172,9 @@ def test_loops_are_for_searches_that_they_know(monkeypatch: pytest.MonkeyPatch) 
     engine.find(requests(), SEARCHES["beam"], lambda _: None)  # too few to wait for a compiler
     engine.alone = 10
     engine.find(requests()[:3], SEARCHES["beam"], lambda _: None)  # who asks for one wants an answer now
-    assert len(used) == 5
+    assert len(used) == len(KNOWN_TO_LOOPS) + 1
     engine.find(requests(), SEARCHES["beam"], lambda _: None)
-    assert len(used) == 6
+    assert len(used) == len(KNOWN_TO_LOOPS) + 2
 
 
 @needs_blas

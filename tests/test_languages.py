@@ -9,7 +9,7 @@ import pytest
 import sentencepiece
 import torch
 from conftest import Notes, bundled_pairs
-from foreign import CODES, many_folder, many_model
+from foreign import CODES, limit, many_folder, many_model
 
 import transduce
 from transduce.cli import main
@@ -58,8 +58,8 @@ def test_many_languages_come_in(tmp_path: Path, kind: str, activation: str) -> N
             found = model.with_search(beam=beam, extra=8, stop="usual").translate(line)
             out = other.generate(
                 torch.tensor([there]), num_beams=beam, forced_bos_token_id=marks[codes[1]], do_sample=False,
-                max_new_tokens=model.with_search(extra=8).lengths.limit(len(ours)) + 1, early_stopping=beam > 1,
-                bad_words_ids=[[0], [1], [3]], forced_eos_token_id=None, max_length=None,
+                max_new_tokens=1 + limit(model.with_search(extra=8), ours), early_stopping=beam > 1,
+                bad_words_ids=[[0], [1], [3]], max_length=None,
             )[0].tolist()  # fmt: skip
             text = [i for i in out[2:] if i not in (1, 2)]
             assert [names.get(piece, -1) for piece in found.candidates[0].tokens] == text
@@ -101,8 +101,7 @@ def test_the_older_mbart_comes_in(tmp_path: Path) -> None:
         found = model.translate(line, alignment=True)
         out = other.generate(
             torch.tensor([there]), num_beams=4, do_sample=False, early_stopping=True, max_length=None,
-            max_new_tokens=model.lengths.limit(len(there)), decoder_start_token_id=romanian,
-            bad_words_ids=[[0], [1], [3]], forced_eos_token_id=None,
+            max_new_tokens=limit(model, there), decoder_start_token_id=romanian, bad_words_ids=[[0], [1], [3]],
         )[0].tolist()  # fmt: skip
         text = [i for i in out[1:] if i not in (1, 2)]
         assert [names.get(piece, -1) for piece in found.candidates[0].tokens] == text

@@ -69,14 +69,18 @@ def test_the_same_logits(changes: dict[str, Any]) -> None:
         past = {f"past_{name}": value for name, value in zip(names[1:], found[1:], strict=True)}
 
 
-@pytest.mark.parametrize(("beam", "stop"), [(1, "usual"), (3, "usual"), (3, "likely")])
-def test_its_program_translates_alike_and_needs_no_torch(trained: Path, tmp_path: Path, beam: int, stop: str) -> None:
+@pytest.mark.parametrize(("beam", "stop", "forced"), [(1, "usual", False), (3, "usual", True), (3, "likely", True)])
+def test_its_program_translates_alike_and_needs_no_torch(
+    trained: Path, tmp_path: Path, beam: int, stop: str, forced: bool
+) -> None:
     convert(trained, tmp_path / "out", to="onnx", check=True)
-    break_(tmp_path / "out", "model.json", lambda facts: facts.update(stop=stop))
+    break_(tmp_path / "out", "model.json", lambda facts: facts.update(stop=stop, forced_end=forced, extra=0))
     lines = [source for source, _ in PAIRS[:12]]
     program = [sys.executable, str(tmp_path / "out" / "translate.py"), "--beam", str(beam)]
     done = subprocess.run(program, input="\n".join([*lines, ""]), capture_output=True, text=True, check=True)
-    ours = transduce.load(trained, "cpu", beam=beam, stop=stop, split=False).translate(lines)
+    how = {"beam": beam, "stop": stop, "forced_end": forced, "extra": 0}  # so little room that many run into it
+    ours = transduce.load(trained, "cpu", split=False, **how).translate(lines)
+    assert any(t.status == "length" for t in ours)
     assert done.stdout.split("\n")[:-1] == [t.text for t in ours]
     code = "import sys, runpy; sys.argv = ['x', '-h']\ntry: runpy.run_path(sys.argv[0])\nexcept SystemExit: pass\n"
     code = code.replace("sys.argv[0]", repr(str(tmp_path / "out" / "translate.py")))

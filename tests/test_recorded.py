@@ -31,7 +31,8 @@ from transduce.engine import refill
 refill.SIZES = ({places},)
 model = lively(small_model(1, output_bias={biased}, norm={norm!r}))
 some = [request._replace(source=request.source[:5], most=4) for request in requests()[:5]]
-roles = Roles({size}, {n_best}, Penalty(0.6, plain={plain}), stop={stop!r}, ended_first={stop!r} == "exact")
+penalty = Penalty(0.6, plain={plain}, forced_end={stop!r} == "likely")
+roles = Roles({size}, {n_best}, penalty, stop={stop!r}, ended_first={stop!r} == "exact")
 found = refill.RefillEngine(fast(model), "cpu").find(some, roles, lambda _: None)
 expected = PlainEngine(model, "cpu").find(some, roles, lambda _: None)
 for one, two in zip(found, expected, strict=True):
@@ -77,7 +78,7 @@ from transduce.fast.kernels.walk_back import columns, walk_back
 
 rng = np.random.default_rng(0)
 for beams in (1, 2, 3, 5):
-    penalty = Penalty([0.6, -0.5, 1.0, 0.0][beams % 4], plain=beams == 3)
+    penalty = Penalty([0.6, -0.5, 1.0, 0.0][beams % 4], plain=beams == 3, forced_end=beams > 2)
     slots = _empty_slots(Shape(12, beams, 8, 8, 1, 1, penalty, "exact", True), "cpu")
     length, most = rng.integers(1, 9, 12), rng.integers(1, 9, 12)
     totals = -rng.random((12, 8, beams)) * 9
@@ -97,7 +98,7 @@ for beams in (1, 2, 3, 5):
     complete = []
     for ended_first in (True, False):
         roles = Roles(beams, 1, penalty, ended_first=ended_first)
-        found = walk_back(slots, places, torch.from_numpy(of_lengths(penalty, 8)), ended_first)
+        found = walk_back(slots, places, torch.from_numpy(of_lengths(penalty, 9)), ended_first, penalty.forced_end)
         ours = Only(*columns(found.numpy())).hypotheses(roles)
         assert ours == Found(*tables).hypotheses(roles), beams
         complete.append(sum(h[0].complete for h in ours if h))

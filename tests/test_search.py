@@ -382,6 +382,23 @@ def test_other_stops_are_never_better() -> None:
     assert all(differ)
 
 
+def test_a_forced_end_counts_and_costs_nothing() -> None:
+    """Of what is cut, the log-probability stays and its length is one more."""
+    roles, cut = Roles(4, 4, Penalty(1.0, plain=True), stop="usual", ended_first=False), 0
+    for seed in range(6):
+        model = sharp_model(seed)
+        forced = roles._replace(penalty=roles.penalty._replace(forced_end=True))
+        plain, given_end = (found_by(model, how, ask(SENTENCES, [5] * 5)) for how in (roles, forced))
+        for one, two in zip(plain, given_end, strict=True):
+            known = {tuple(h.tokens): h for h in one if not h.complete}
+            for h in two:
+                if not h.complete and tuple(h.tokens) in known:
+                    other, cut = known[tuple(h.tokens)], cut + 1
+                    assert h.log_probability == pytest.approx(other.log_probability)
+                    assert h.score == pytest.approx(other.score * 5 / 6)
+    assert cut
+
+
 def test_what_a_limit_cuts_comes_last_or_by_its_score() -> None:
     """As other toolkits have it, for which a limit is an end like any other."""
     cut = 0

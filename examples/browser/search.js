@@ -20,7 +20,7 @@ class Translator {
   async translate(text, beam = 1) {
     const ids = this.source.encode(text).slice(0, this.facts.positions - 1);
     if (!ids.length) return "";
-    const most = Math.min(ids.length + this.facts.extra + 1, this.facts.positions);
+    const most = Math.max(1, Math.min(ids.length + this.facts.extra + 1, this.facts.positions) - this.forcedEnd());
     return this.target.decode(await this.search(this.facts.source_end ? [...ids, END] : ids, beam, most));
   }
 
@@ -40,18 +40,21 @@ class Translator {
       const ends = best.slice(0, beam).filter(one => one.token === END);
       done.push(...ends.map(one => ({ tokens: open[one.parent].tokens, score: one.total / this.penalty(position + 1) })));
       const kept = best.filter(one => one.token !== END).slice(0, beam);
-      if (position + 1 < most && this.isDone(done, beam, kept[0].total, position + 1)) break;
+      const mayStop = position + 1 < most || this.forcedEnd();  // which would be one more step
+      if (mayStop && this.isDone(done, beam, kept[0].total, position + 1)) break;
       open = kept.map(one => ({ tokens: [...open[one.parent].tokens, one.token], total: one.total }));
       past = {};
       for (const name of Object.keys(this.facts.past)) past[name] = this.rows(found[name.slice("past_".length)], kept.map(one => one.parent));
     }
     // at the limit what is open is taken as it is; by search.stop=exact only where nothing has ended
     if (open[0].tokens.length === most && !(done.length && this.stop() === "exact"))
-      done.push(...open.map(one => ({ tokens: one.tokens, score: one.total / this.penalty(most) })));
+      done.push(...open.map(one => ({ tokens: one.tokens, score: one.total / this.penalty(most + this.forcedEnd()) })));
     return done.reduce((a, b) => b.score > a.score ? b : a).tokens;
   }
 
   stop() { return this.facts.stop ?? "exact"; }
+
+  forcedEnd() { return this.facts.forced_end ? 1 : 0; }
 
   // When as many have ended as are followed; by search.stop=likely, and the best open one is not among them.
   isDone(done, beam, bestOpen, length) {

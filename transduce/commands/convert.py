@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from transduce.commands import Hidden
 from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
-from transduce.commands.send import Agreement, load_as, send, sentences_for, sentences_of_run, to_argos
+from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos
 from transduce.errors import ModelError, SettingsError
 from transduce.report import SILENT, Report, Table
 
@@ -25,8 +25,6 @@ Format = Literal["transduce", "huggingface", "ctranslate2", "argos", "onnx", "fa
 Quantization = Literal["int8", "int8_float32", "int16", "float16", "bfloat16"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
-AGREE = 0.98  # of greedy translations, where nothing was rounded; ties and the last bits decide the rest
-ALIKE_ROUNDED = 0.8  # in chrF, with weights in fewer bits
 
 
 def convert(
@@ -119,24 +117,11 @@ def convert(
         if agreement is not None and text is None:
             which = "the run's validation text" if own else "the bundled corpus"
             report.say(f"compared on sentences of {which}; on others with --text")
-        if check:
-            _check(agreement, source, rounded=quantization is not None)
+        if check and agreement is None:
+            raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
+        if check and agreement is not None:
+            agreement.check(source, rounded=quantization is not None)
     return table
-
-
-def _check(agreement: Agreement | None, source: Path, rounded: bool) -> None:
-    """Whether a copy does what the model does."""
-    if agreement is None:
-        raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
-    if not rounded and agreement.equal < AGREE:
-        raise ModelError(
-            f"only {agreement.equal:.1%} of the translations by {source} and its copy agree; {AGREE:.0%} should"
-        )
-    if rounded and agreement.alike < ALIKE_ROUNDED:
-        raise ModelError(
-            f"the translations by {source} and its copy have a chrF of {100 * agreement.alike:.0f} to each other; "
-            f"{100 * ALIKE_ROUNDED:.0f} it should be"
-        )
 
 
 def _refuse_binary(source: Path) -> None:

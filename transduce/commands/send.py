@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from transduce.commands.parity import Agreement, compare
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report, Table
 
 if TYPE_CHECKING:
     from transduce.model import Model
     from transduce.models.seq2seq import Seq2Seq
+    from transduce.settings.sections import SearchSettings
     from transduce.text.languages import Languages
 
 SENTENCES = 200  # that both sides translate, to be compared
@@ -26,27 +26,17 @@ LARGEST = 2**26  # bytes of them that are read
 README = "A translation model, trained and packaged with transduce.\n"
 
 
-class Agreement(NamedTuple):
-    """Of two models' translations: the share of equal ones, and how alike they are (chrF, from 0 to 1). Weights in
-    fewer bits change a word of a long sentence sooner than of a short one, and then the whole is no longer equal."""
-
-    equal: float
-    alike: float
-
-
 Sent = tuple[Table | None, Agreement | None]  # the table is for people
 
 
 def send(model: Model, to: str, place: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
     """Write a model and compare it."""
-    from transduce.formats.hugging_face_out import nearest_power
-
     if to == "huggingface":
         return to_hugging_face(model, place, lines, report)
     if to == "onnx":
         return to_onnx(model, place, quantization, lines, report)
-    s = model.settings.search
-    report.say(f"CTranslate2 searches as it is told; like this model with length_penalty={nearest_power(s):g}")
+    power = _power(model.settings.search)["length_penalty"]
+    report.say(f"CTranslate2 searches as it is told; like this model with length_penalty={power:g}")
     return to_ctranslate2(model, place, quantization, lines, report)
 
 
@@ -63,8 +53,11 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     if importlib.util.find_spec("transformers") is None:
         report.warn("it is not compared with the original, which needs: pip install transformers")
         return None, None
-    theirs = hugging_face_out.translations(destination, _told(lines, "there", report), model.lengths.positions)
-    return _compared(model, destination, lines, theirs, report)
+    copy = hugging_face_out.Copy(destination, model.lengths.positions)
+    s = model.settings.search
+    early = s.stop == "usual" and s.beam > 1
+    rule = {**_power(s), "stop": "usual" if early else "likely"}
+    return compare(model, destination, lines, copy, rule, report)
 
 
 def to_ctranslate2(
@@ -80,9 +73,9 @@ def to_ctranslate2(
     ctranslate2_out.convert(model.model, destination, (names, other), quantization)
     sides = [*model.tokenizers.files().values()]
     write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
-    told = _told(lines, "there", report)
-    theirs = ctranslate2_out.translations(destination, model.tokenizers, told, model.lengths.positions)
-    return _compared(model, destination, lines, theirs, report)
+    rule = {**_power(model.settings.search), "stop": "usual"}
+    copy = ctranslate2_out.Copy(destination, model.tokenizers, model.lengths.positions, rule["length_penalty"])
+    return compare(model, destination, lines, copy, rule, report)
 
 
 def to_argos(
@@ -123,17 +116,22 @@ def to_onnx(
 
     sides, s = [*model.tokenizers.files().values()], model.settings.search
     facts: dict[str, object] = {"positions": model.lengths.positions, "extra": s.extra, "penalty": s.penalty}
-    facts |= {"beam": s.beam, "stop": s.stop, "length_penalty": s.length_penalty}
+    facts |= {"beam": s.beam, "stop": s.stop, "length_penalty": s.length_penalty, "forced_end": s.forced_end}
     facts["source_end"] = model.settings.model.source_end
     texts = {"model.json": strict_json.dumps(facts, indent=1), "translate.py": inspect.getsource(onnx_runner)}
     destination.mkdir()
     files = {**graphs, "source.model": sides[0], "target.model": sides[-1]}
     files |= {name: text.encode() for name, text in texts.items()}
     write_files({destination / name: content for name, content in files.items()})
-    runner = onnx_runner.Translator(destination)
-    begin = time.perf_counter()
-    texts_there = [runner.translate(line) for line in _told(lines, "there", report)]
-    return _compared(model, destination, lines, (texts_there, time.perf_counter() - begin), report)
+    rule = {"stop": "usual" if s.stop == "exact" else s.stop}  # its program is short, and does not look on
+    return compare(model, destination, lines, onnx_out.Copy(onnx_runner.Translator(destination)), rule, report)
+
+
+def _power(s: SearchSettings) -> dict[str, Any]:
+    """The length penalty as others have it."""
+    from transduce.formats.hugging_face_out import nearest_power
+
+    return {"penalty": "plain", "length_penalty": nearest_power(s)}
 
 
 def load_as(source: Path, to: str, report: Report) -> Model:
@@ -218,35 +216,3 @@ def sentences_of_run(folder: Path, model: Model) -> list[str]:
                 found = [source for source, _ in pairs if source.strip() and not protection.spans(source)]
                 return found if len(found) >= FEWEST else []
     return []
-
-
-def _told(lines: list[str], where: str, report: Report) -> Iterator[str]:
-    """Sentence by sentence, with a bar: a large model takes seconds for each."""
-    with report.progress(f"translate {where}", total=len(lines)) as bar:
-        for done, line in enumerate(lines):
-            bar.update(done)
-            yield line
-
-
-def _compared(
-    model: Model, folder: Path, lines: list[str], theirs: tuple[list[str], float], report: Report
-) -> tuple[Table, Agreement]:
-    """Greedy translations by both, one line after the other."""
-    from transduce.evaluate import chrf_of_each
-
-    greedy = model.with_search(beam=1)
-    greedy.translate(lines[:1])  # what is made ready once
-    begin = time.perf_counter()
-    ours = [greedy.translate(line).text for line in _told(lines, "here", report)]
-    seconds = time.perf_counter() - begin
-    texts, their_seconds = theirs
-    equal = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(lines)
-    each = zip(texts, ours, chrf_of_each(texts, ours), strict=True)
-    alike = statistics.mean(100 if a == b else score for a, b, score in each) / 100  # sacreBLEU's of nothing is 0
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    speeds = (f"{len(lines) / one:,.0f}" for one in (their_seconds, seconds))
-    row = [f"{equal:.1%}", f"{100 * alike:.1f}", f"{size / 1e6:.1f} MB", *speeds]
-    heads = ["", "equal greedy translations", "chrF of both", "size", "sentences/s there", "sentences/s here"]
-    return Table(
-        heads, [[folder.name.removesuffix(".part"), *row]], [f"{len(lines):,} sentences, one after the other"]
-    ), Agreement(equal, alike)

@@ -47,6 +47,7 @@ class Penalty(NamedTuple):
     plain: bool = False  # length ** alpha instead of the paper's form
     beta: float = 0.0  # of coverage
     before: int = 0  # tokens that stand before a translation, which count too
+    forced_end: bool = False  # what its limit cuts is given an END, which counts too
 
     def of_length(self, length: int) -> float:
         """((5 + length) / 6) ** alpha, END counted."""
@@ -100,7 +101,8 @@ class Beams:
         tokens, finished = self.tokens[row, beam].tolist(), self.finished[self.sentences[row]]
         if self.chances is None and any(h.tokens == tokens and h.complete == complete for h in finished):
             return
-        score = penalty.score(total, len(tokens) + complete, self.coverage(row, beam))
+        has_end = complete or penalty.forced_end
+        score = penalty.score(total, len(tokens) + has_end, self.coverage(row, beam))
         finished.append(Hypothesis(tokens, score, total, complete))
 
     def keep(self, rows: list[int]) -> None:

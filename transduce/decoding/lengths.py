@@ -25,12 +25,13 @@ class Lengths(NamedTuple):
         return self.positions - 1
 
     def limit(self, source: int) -> int:
-        """Most tokens of a translation, END counted, for a source of so many tokens."""
+        """Most tokens of a translation, END counted, for a source of so many tokens. A forced END is not written by the
+        model, so that one token less is."""
         s = self.search
         most = source + s.extra
         if s.max_ratio is not None:
             most = min(most, math.ceil(source * s.max_ratio))
-        return min(most + 1, s.max_length or self.positions, self.positions)
+        return max(1, min(most + 1, s.max_length or self.positions, self.positions) - s.forced_end)
 
     def least(self, source: int) -> int:
         """Fewest tokens of a translation, END not counted."""

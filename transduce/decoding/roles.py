@@ -26,7 +26,7 @@ def make_roles(s: SearchSettings, wording: Wording) -> Roles:
     begin, n_best = wording.tokenizer.begin, wording.wishes.n_best
     if s.mbr != "none":  # which chooses among all
         n_best = s.beam if s.method == "beam" else s.candidates
-    penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty, len(begin))
+    penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty, len(begin), s.forced_end)
     if s.method == "sample":
         draw = Draw(s.seed, s.temperature, s.top_k, s.top_p, s.min_p)
         return Roles(n_best, n_best, penalty, _rules(s, wording), draw, "usual", s.tokens, begin)

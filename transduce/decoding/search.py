@@ -107,15 +107,17 @@ def _advance(beams: Beams, chosen: Chosen, penalty: Penalty) -> None:
 
 
 def _still_open(beams: Beams, roles: Roles) -> list[int]:
-    """Rows to go on with. At a sentence's limit its open hypotheses are taken as they are."""
+    """Rows to go on with. At a sentence's limit its open hypotheses are taken as they are; to be given an end is one
+    more step, which a sentence that is done does not take."""
     going_on = []
     for row, (request, scores) in enumerate(zip(beams.requests, beams.scores.tolist(), strict=True)):
-        finished = beams.finished[beams.sentences[row]]
-        if beams.length >= request.most:
+        finished, is_last = beams.finished[beams.sentences[row]], beams.length >= request.most
+        is_done = _is_done(finished, max(scores), beams.length, request.most, roles)
+        if is_last and not (is_done and roles.penalty.forced_end):
             for beam, total in enumerate(scores):
                 if total > IMPOSSIBLE:
                     beams.finish(row, beam, total, roles.penalty, complete=False)
-        elif max(scores) > IMPOSSIBLE and not _is_done(finished, max(scores), beams.length, request.most, roles):
+        elif max(scores) > IMPOSSIBLE and not (is_done or is_last):
             going_on.append(row)
             continue
         beams.scores[row] = IMPOSSIBLE  # nobody follows it while it waits to leave

@@ -161,7 +161,8 @@ def _hypotheses(answer: Any, request: Request, roles: Roles) -> list[Hypothesis]
     for names, total in zip(answer.hypotheses, answer.scores, strict=True):
         length = len(names) - given
         complete = length < request.most
-        found.append(Hypothesis(names, roles.penalty.score(total, length + complete), total, complete))
+        has_end = complete or roles.penalty.forced_end
+        found.append(Hypothesis(names, roles.penalty.score(total, length + has_end), total, complete))
     best = ranked(found, roles.ended_first)[: roles.n_best]
     return [hypothesis._replace(tokens=list(map(int, hypothesis.tokens[given:]))) for hypothesis in best]
 

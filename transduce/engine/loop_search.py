@@ -84,7 +84,7 @@ class LoopSearch:
     @torch.inference_mode()
     def run(self) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence, best first."""
-        steps, stop = self.table.history.shape[1], self.roles.stop
+        steps, stop, forced_end = self.table.history.shape[1], self.roles.stop, self.roles.penalty.forced_end
         lengths = np.array([1.0, *of_lengths(self.roles.penalty, steps)])
         tokens, n = np.full(len(self.sentences), BEGIN), 0
         while len(self.sentences):
@@ -96,7 +96,7 @@ class LoopSearch:
                 np.empty((rows, room), np.int64),
             )
             loops.best_continuations(logits, self.table.scores, self.table.active, *best)
-            loops.advance(best, n, tuple(self.table), lengths, stop == "exact", stop == "likely")
+            loops.advance(best, n, tuple(self.table), lengths, stop == "exact", stop == "likely", forced_end)
             n += 1
             if np.count_nonzero(self.table.active) <= LEAVING * rows:
                 self._leave(n)

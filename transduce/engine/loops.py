@@ -305,9 +305,9 @@ def insert(total, parent, token, totals, parents, tokens):
 
 
 @kernel
-def advance(best, n, table, lengths, exact, likely):
-    """Of the 2 B best continuations of a sentence B go on, and those among the first B that are ends have ended; a
-    sentence that has what it needs, or is at its limit, is done. `table`: see `Table` in loop_search.py."""
+def advance(best, n, table, lengths, exact, likely, forced_end):
+    """Of a sentence's 2 B best continuations B go on, and those among the first B that are ends have ended; when it has
+    what it needs, or is at its limit, it is done. `table`: see `Table` in loop_search.py."""
     totals, parents, tokens = best
     active, length, most, history, came, end_totals, end_parents, scores, ancestors, finished, ended = table
     beams, fresh = scores.shape[1], np.empty_like(ancestors[0])
@@ -330,12 +330,12 @@ def advance(best, n, table, lengths, exact, likely):
             for t in range(n):
                 fresh[b, t] = ancestors[r, came[r, n, b], t]
             fresh[b, n] = came[r, n, b]
-        for b in range(beams):
-            for t in range(n + 1):
-                ancestors[r, b, t] = fresh[b, t]
+        ancestors[r, :, : n + 1] = fresh[:, : n + 1]
         hope = scores[r, 0] / lengths[most[r] if exact else n + 1]  # the first is the best: could it still win?
         done = finished[r, -1] >= hope if (exact or likely) and beams > 1 else ended[r] >= beams
         active[r] = not (done or n + 1 >= most[r] or scores[r, 0] == -np.inf)
+        if done and forced_end:  # to be given an end would be one more step
+            scores[r] = -np.inf
 
 
 @kernel

@@ -54,7 +54,7 @@ class RecordedSearch:
         self.shape = shape
         self.device = device
         self.slots = _empty_slots(shape, device)
-        self.penalties = torch.from_numpy(of_lengths(shape.penalty, shape.steps)).to(device)
+        self.penalties = torch.from_numpy(of_lengths(shape.penalty, shape.steps + 1)).to(device)
         self.past = self._caches(self.weights.self_heads, shape.steps * shape.beams)
         self.memory = self._caches(self.weights.cross_heads, shape.sources)
         # what is played leaves nothing there that is read later, so all recordings work in the same memory
@@ -131,7 +131,8 @@ class RecordedSearch:
         if not w.norm_before and w.final_norm is not None:
             h = w.final_norm(h)
         logits = _project(h * w.projection_scale if w.projection_scale != 1 else h, w.projection.weight)
-        choose(logits, w.projection.bias, self.slots, penalty.alpha, penalty.plain, self.shape.stop)
+        how = (penalty.alpha, penalty.plain, self.shape.stop, penalty.forced_end)
+        choose(logits, w.projection.bias, self.slots, *how)
 
     def _layer(self, i: int, layer: Layer, x: Tensor, h: Tensor, after: Norm | None) -> tuple[Tensor, Tensor]:
         """x (R * B, D) and what the layer reads of it, h, through the layer; `after`: the norm behind it."""

@@ -135,7 +135,9 @@ class RefillEngine:
         s = search.slots
         where = self._send(torch.from_numpy(some))
         if search.shape.wanted == 1:
-            return Done(requests, *self._on_its_way([walk_back(s, where, search.penalties, search.shape.ended_first)]))
+            ended_first, forced_end = search.shape.ended_first, search.shape.penalty.forced_end
+            best = walk_back(s, where, search.penalties, ended_first, forced_end)
+            return Done(requests, *self._on_its_way([best]))
         tables = (s.length, s.most, s.history, s.parents, s.end_totals, s.end_parents, s.scores)
         return Done(requests, *self._on_its_way([table.index_select(0, where) for table in tables]))
 

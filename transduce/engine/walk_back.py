@@ -59,7 +59,8 @@ class Only(NamedTuple):
     def hypotheses(self, roles: Roles) -> list[list[Hypothesis]]:
         length, total, ended = self.length, self.total.astype(np.float64), self.ended.astype(bool)
         used = int(length.max(initial=0))
-        scores = total / of_lengths(roles.penalty, used + 1)[np.maximum(length + ended, 1) - 1]
+        has_end = ended | roles.penalty.forced_end
+        scores = total / of_lengths(roles.penalty, used + 1)[np.maximum(length + has_end, 1) - 1]
         written = self.tokens[:, :used][np.arange(used) < length[:, None]].tolist()  # one after the other
         ends = np.cumsum(length)
         each = zip(*(column.tolist() for column in (ends - length, ends, scores, total, ended)), strict=True)
@@ -87,7 +88,7 @@ def _candidates(found: Found, penalty: Penalty) -> tuple[np.ndarray, ...]:
     totals = np.where(at[None, :, None] < found.length[:, None, None], found.end_totals, IMPOSSIBLE)
     cut = (found.length >= found.most)[:, None] & (found.scores > IMPOSSIBLE)
     open_totals = np.where(cut, found.scores, IMPOSSIBLE)
-    open_scores = open_totals / lengths[np.maximum(found.length, 1) - 1][:, None]
+    open_scores = open_totals / lengths[np.maximum(found.length + penalty.forced_end, 1) - 1][:, None]
     ended = (totals / lengths[:steps][None, :, None]).reshape(count, -1)
     tokens = np.broadcast_to(at[None, :, None], totals.shape).reshape(count, -1)
     own = np.broadcast_to(np.arange(beams), (count, beams))

@@ -7,13 +7,10 @@ they have their names, and the end of a source is added there.
 from __future__ import annotations
 
 import importlib.util
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -155,23 +152,27 @@ def _norm(to: Any, norm: nn.LayerNorm) -> None:
     to.gamma, to.beta = _numpy(norm.weight), _numpy(norm.bias)
 
 
-def translations(folder: Path, tokenizers: Tokenizers, lines: Iterable[str], most: int) -> tuple[list[str], float]:
-    """Greedy ones by CTranslate2 of what was written, one after the other, of at most so many tokens, and the seconds
-    they took."""
-    before = torch.get_num_threads()
-    translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
-    never = [[SPECIAL[PAD]], [SPECIAL[BEGIN]]]
-    how: dict[str, Any] = {
-        "max_decoding_length": most,
-        "beam_size": 1,
-        "disable_unk": True,
-        "suppress_sequences": never,
-        "max_input_length": 0,
-    }
-    begin = time.perf_counter()
-    sources = (tokenizers.source.pieces(tokenizers.source.encode([line])[0]) for line in lines)
-    found = [translator.translate_batch([one], **how)[0] for one in sources]
-    seconds = time.perf_counter() - begin
-    torch.set_num_threads(before)  # both have one OpenMP, which now thinks of one thread
-    ids = {piece: i for i, piece in enumerate(tokenizers.target.pieces(range(tokenizers.target.size)))}
-    return tokenizers.target.decode_all([[ids[token] for token in one.hypotheses[0]] for one in found]), seconds
+class Copy:
+    """CTranslate2 with what was written; translations of at most so many tokens."""
+
+    def __init__(self, folder: Path, tokenizers: Tokenizers, most: int, length_penalty: float) -> None:
+        self.translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
+        self.source, self.target = tokenizers.source, tokenizers.target
+        self.ids = {piece: i for i, piece in enumerate(self.target.pieces(range(self.target.size)))}
+        self.how: dict[str, Any] = {
+            "max_decoding_length": most,
+            "length_penalty": length_penalty,
+            "disable_unk": True,
+            "suppress_sequences": [[SPECIAL[PAD]], [SPECIAL[BEGIN]]],
+            "max_input_length": 0,
+        }
+
+    def translate(self, line: str, beam: int) -> str:
+        pieces = self.source.pieces(self.source.encode([line])[0])
+        found = self.translator.translate_batch([pieces], beam_size=beam, **self.how)[0]
+        return self.target.decode([self.ids[token] for token in found.hypotheses[0]])
+
+    def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
+        """Of each token of a target, and of its END."""
+        found = self.translator.score_batch([self.source.pieces(source)], [self.target.pieces(target)])[0]
+        return np.array(found.log_probs)

@@ -37,7 +37,12 @@ CONFIG = {  # what config.json calls it, and what fairseq does, with what it is 
     "activation_function": ("activation_fn", "relu"),
     "dropout": ("dropout", 0.1),
 }
-SEARCH = {"num_beams": 5, "length_penalty": 1.0, "early_stopping": True}  # as fairseq-generate does if not told
+SEARCH = {  # as fairseq-generate does if not told
+    "num_beams": 5,
+    "length_penalty": 1.0,
+    "early_stopping": True,
+    "forced_eos_token_id": None,  # its forced end costs what it costs, and so changes nothing
+}
 
 
 def find(folder: Path) -> Path | None:

@@ -41,12 +41,13 @@ class Kind(NamedTuple):
     positions: Literal["halves", "fairseq", "learned"]
     embedding_norm: bool
     has_bias: bool  # in the projection onto the vocabulary
+    forced_end: bool = True  # where config.json does not say
 
 
 KINDS = {
     "marian": Kind("after", "halves", embedding_norm=False, has_bias=True),
     "pegasus": Kind("before", "halves", embedding_norm=False, has_bias=True),  # as we send one out
-    "m2m_100": Kind("before", "fairseq", embedding_norm=False, has_bias=False),  # NLLB too
+    "m2m_100": Kind("before", "fairseq", embedding_norm=False, has_bias=False, forced_end=False),  # NLLB too
     "mbart": Kind("before", "learned", embedding_norm=True, has_bias=True),
     "bart": Kind("after", "learned", embedding_norm=True, has_bias=True),
 }
@@ -76,7 +77,7 @@ def converted(
     sections = {
         "model": m,
         "text": text.settings,
-        "search": search_settings(config),
+        "search": search_settings(config, kind),
         "data": {"max_tokens": min(DataSettings.max_tokens, m["max_positions"])},
     }
     try:
@@ -135,9 +136,10 @@ def model_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     }
 
 
-def search_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As its `generate` would search."""
-    early = config.get("early_stopping")
+def search_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    """As its `generate` would search, but for `max_length`: how long a translation may become, its source decides."""
+    early, end = config.get("early_stopping"), config.get("eos_token_id")
+    forced = config.get("forced_eos_token_id", end if kind.forced_end else None)
     return {
         "beam": whole(config, "num_beams", 1),
         "penalty": "plain",
@@ -145,6 +147,7 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "no_repeat": whole(config, "no_repeat_ngram_size", 0),
         "min_length": max(0, whole(config, "min_length", 0) - 1),  # theirs counts what a translation begins with
         "stop": "usual" if early is True else "exact" if early == "never" else "likely",
+        "forced_end": forced is not None and forced == end,
     }
 
 
@@ -219,5 +222,8 @@ def _generation(folder: Path) -> dict[str, Any]:
     path = folder / GENERATION
     known: tuple[str, ...] = ("num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "min_length")
     known += ("decoder_start_token_id", "renormalize_logits")
-    found = read_json(path, SMALL) if path.exists() else {}
-    return {key: found[key] for key in known if found.get(key) is not None}
+    if not path.exists():
+        return {}
+    found = read_json(path, SMALL)
+    said = {key: found[key] for key in known if found.get(key) is not None}
+    return {**said, "forced_eos_token_id": found.get("forced_eos_token_id")}  # what it does not say is not done

@@ -7,12 +7,11 @@ of the residual stream are put into that order, in every weight that reads or wr
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -106,7 +105,7 @@ def _config(settings: Settings, sizes: tuple[int, int], shared: bool) -> dict[st
         "bos_token_id": BEGIN,
         "eos_token_id": END,
         "decoder_start_token_id": BEGIN,
-        "forced_eos_token_id": None,
+        "forced_eos_token_id": END if settings.search.forced_end else None,
     }
 
 
@@ -123,6 +122,7 @@ def _generation(settings: Settings) -> dict[str, Any]:
         "pad_token_id": PAD,
         "eos_token_id": END,
         "decoder_start_token_id": BEGIN,
+        **({"forced_eos_token_id": END} if s.forced_end else {}),
     }
 
 
@@ -181,19 +181,28 @@ def _json(content: dict[str, Any]) -> bytes:
     return strict_json.dumps(content, indent=1).encode()
 
 
-def translations(folder: Path, lines: Iterable[str], most: int) -> tuple[list[str], float]:
-    """Greedy ones of at most so many tokens by Hugging Face's library of this folder, and the seconds they took."""
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, logging  # noqa: PLC0415  (not needed to write)
+class Copy:
+    """Hugging Face's library with such a folder; translations of at most so many tokens."""
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    with warnings.catch_warnings(action="ignore"):  # it recommends another package
-        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    texts: list[str] = []
-    begin = time.perf_counter()
-    with torch.inference_mode():
-        for line in lines:
-            rows = tokenizer([line], return_tensors="pt")
-            out = model.generate(**rows, num_beams=1, do_sample=False, max_new_tokens=most, max_length=None)
-            texts.append(str(tokenizer.decode(out[0], skip_special_tokens=True, use_source_tokenizer=False)))
-    return texts, time.perf_counter() - begin
+    def __init__(self, folder: Path, most: int) -> None:
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, logging  # noqa: PLC0415  (not needed to write)
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        with warnings.catch_warnings(action="ignore"):  # it recommends another package
+            self.model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.most = most
+
+    @torch.inference_mode()
+    def translate(self, line: str, beam: int) -> str:
+        rows = self.tokenizer([line], return_tensors="pt")
+        out = self.model.generate(**rows, num_beams=beam, do_sample=False, max_new_tokens=self.most, max_length=None)
+        return str(self.tokenizer.decode(out[0], skip_special_tokens=True, use_source_tokenizer=False))
+
+    @torch.inference_mode()
+    def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
+        """Of each token of a target, and of its END."""
+        rows, before = torch.tensor([[*source, END]]), torch.tensor([[BEGIN, *target]])
+        logits = self.model(input_ids=rows, decoder_input_ids=before).logits[0]
+        return logits.log_softmax(-1)[range(len(target) + 1), [*target, END]].numpy()

@@ -13,7 +13,7 @@ import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,10 @@ from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residua
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.scores import Dot, ScaledDot
+from transduce.text.special import BEGIN, END
+
+if TYPE_CHECKING:
+    from transduce.formats.onnx_runner import Translator as OnnxTranslator
 
 OPSET, IR = 17, 8  # old enough for every runtime of the last years
 FAR = -1e9  # on the score of what is not looked at
@@ -235,3 +239,22 @@ def in_whole_numbers(graphs: dict[str, bytes]) -> dict[str, bytes]:
                 logging.disable(logging.NOTSET)
             found[name] = after.read_bytes()
     return found
+
+
+class Copy:
+    """The program that goes out with the graphs, as it is."""
+
+    def __init__(self, runner: OnnxTranslator) -> None:
+        self.runner = runner
+
+    def translate(self, line: str, beam: int) -> str:
+        return self.runner.translate(line, beam)
+
+    def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
+        """Of each token of a target, and of its END."""
+        memory, past = self.runner.read([*source, END] if self.runner.facts["source_end"] else source)
+        found = []
+        for position, (before, token) in enumerate(zip([BEGIN, *target], [*target, END], strict=True)):
+            log_p, past = self.runner.step(np.array([[before]]), position, memory, past)
+            found.append(log_p[0, token])
+        return np.array(found)

@@ -20,6 +20,7 @@ import onnxruntime
 import sentencepiece
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
+Arrays = dict[str, np.ndarray]
 INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u200b\ufeff]")
 
 
@@ -34,7 +35,7 @@ class Translator:
     def __init__(self, folder: str | Path) -> None:
         folder = Path(folder)
         self.facts: dict[str, Any] = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        self.stop = self.facts.get("stop", "exact")
+        self.stop, self.forced_end = self.facts.get("stop", "exact"), self.facts.get("forced_end", False)
         self.encoder, self.decoder = (
             onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), providers=["CPUExecutionProvider"])
             for name in ("encoder", "decoder")
@@ -54,7 +55,7 @@ class Translator:
         ids = self.encode(normalised(text))[: positions - 1]
         if not ids:
             return ""
-        most = min(len(ids) + self.facts["extra"] + 1, positions)
+        most = max(1, min(len(ids) + self.facts["extra"] + 1, positions) - self.forced_end)
         tokens = self.search([*ids, END] if self.facts["source_end"] else ids, beam, most)
         return " ".join(self.target.decode([i for i in tokens if i > END]).split())
 
@@ -68,21 +69,12 @@ class Translator:
 
     def search(self, source: list[int], beam: int, most: int) -> list[int]:
         """The best of a beam; a beam of one is greedy."""
-        rows = np.array([source], np.int64)
-        seen = np.ones_like(rows, bool)
-        names = [output.name for output in self.encoder.get_outputs()]
-        memory = dict(zip(names, self.encoder.run(None, {"tokens": rows, "seen": seen}), strict=True))
-        past = {name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in self.past.items()}
+        memory, past = self.read(source)
         tokens, scores = np.array([[BEGIN]]), np.zeros(1)
         written: list[list[int]] = [[]]
         done: list[Hypothesis] = []
         for position in range(most):
-            count = len(tokens)
-            fed = {name: np.repeat(value, count, 0) for name, value in memory.items()} | past
-            fed |= {"tokens": tokens, "position": np.array([position]), "seen": np.repeat(seen, count, 0)}
-            logits, *new = self.decoder.run(None, fed)
-            log_p = logits - logits.max(-1, keepdims=True)
-            log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
+            log_p, new = self.step(tokens, position, memory, past)
             log_p[:, [PAD, UNKNOWN, BEGIN]] = -np.inf
             total = scores[:, None] + log_p
             best = np.argsort(-total, axis=None, kind="stable")[: 2 * beam]
@@ -90,17 +82,36 @@ class Translator:
             ends = [(p, float(total[p, c])) for p, c in zip(parents[:beam], chosen[:beam], strict=False) if c == END]
             done += [Hypothesis(written[p], value / self.penalty(position + 1)) for p, value in ends]
             going_on = [(p, c) for p, c in zip(parents, chosen, strict=True) if c != END][:beam]
-            if position + 1 < most and self.is_done(done, beam, total[going_on[0]], position + 1):
+            may_stop = position + 1 < most or self.forced_end  # which would be one more step
+            if may_stop and self.is_done(done, beam, total[going_on[0]], position + 1):
                 break
             rows_kept = np.array([p for p, _ in going_on])
             written = [[*written[p], int(c)] for p, c in going_on]
             scores = np.array([total[p, c] for p, c in going_on])
             tokens = np.array([[c] for _, c in going_on], np.int64)
-            past = {f"past_{name}": value[rows_kept] for name, value in zip(self.names[1:], new, strict=True)}
+            past = {name: value[rows_kept] for name, value in new.items()}
         else:  # at the limit what is open is taken as it is; by search.stop=exact only where nothing has ended
-            cut = [Hypothesis(w, s / self.penalty(len(w))) for w, s in zip(written, scores, strict=True)]
+            penalty = self.penalty(most + self.forced_end)
+            cut = [Hypothesis(w, s / penalty) for w, s in zip(written, scores, strict=True)]
             done = done if done and self.stop == "exact" else done + cut
         return max(done, key=lambda hypothesis: hypothesis.score).tokens
+
+    def read(self, source: list[int]) -> tuple[Arrays, Arrays]:
+        """What the decoder looks at, and its past, which is empty."""
+        rows = np.array([source], np.int64)
+        seen = np.ones_like(rows, bool)
+        names = [output.name for output in self.encoder.get_outputs()]
+        memory = dict(zip(names, self.encoder.run(None, {"tokens": rows, "seen": seen}), strict=True))
+        past = {name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in self.past.items()}
+        return {**memory, "seen": seen}, past
+
+    def step(self, tokens: np.ndarray, position: int, memory: Arrays, past: Arrays) -> tuple[np.ndarray, Arrays]:
+        """Log-probabilities of what comes after the last token of each hypothesis, and the past with it."""
+        fed = {name: np.repeat(value, len(tokens), 0) for name, value in memory.items()} | past
+        logits, *new = self.decoder.run(None, fed | {"tokens": tokens, "position": np.array([position])})
+        log_p = logits - logits.max(-1, keepdims=True)
+        log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
+        return log_p, {f"past_{name}": value for name, value in zip(self.names[1:], new, strict=True)}
 
     def is_done(self, done: list[Hypothesis], beam: int, best_open: float, length: int) -> bool:
         """When as many have ended as are followed; by search.stop=likely, and the best open one is not among them."""

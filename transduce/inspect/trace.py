@@ -232,7 +232,7 @@ def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tup
     """The translation, and every hypothesis that was followed on the way to it, as a tree."""
     s = model.search
     begin = model.tokenizers.target.begin
-    penalty = Penalty(s.length_penalty, s.penalty == "plain", before=len(begin))
+    penalty = Penalty(s.length_penalty, s.penalty == "plain", before=len(begin), forced_end=s.forced_end)
     seen: dict[tuple[int, ...], float] = {}
 
     def watch(beams: Beams) -> None:

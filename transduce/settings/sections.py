@@ -308,6 +308,7 @@ class SearchSettings:
     min_ratio: float = setting(0.0, "fewest tokens for each of the source", least=0, most=100)
     max_ratio: float | None = setting(None, "most tokens for each of the source", above=0, most=100)
     extra: int = setting(50, "most tokens of a translation beyond those of the source", least=0)
+    forced_end: bool = setting(False, "at its limit a translation is given an end that costs nothing (Hugging Face)")
     no_repeat: int = setting(0, "no sequence of so many tokens comes twice; 0: it may", least=0)
     repetition_penalty: float = setting(1.0, "divides the hope of tokens written before", least=1, most=100)
     mbr: Literal["none", "chrf", "bleu"] = setting("none", "take the candidate most like the others, by this measure")

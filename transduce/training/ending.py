@@ -20,7 +20,8 @@ FEWEST = 20  # updates, before their pace is believed
 CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
 SHORT = 0.1  # of a decay, in which its end is not corrected any more
 NEAR = 0.25  # of the updates between two validations: one that is so near to the end is left to the end
-FINISHING = 7.0, 0.06  # seconds for the rest of it (engines are made once more, the curve is drawn), at most this share
+FINISHING, ON_GPU = 5.0, 7.0  # seconds for the rest of it: engines are made once more, the curve is drawn
+SMALL_SHARE = 0.06  # of the time, that is the most for it
 
 
 class Pace:
@@ -57,16 +58,19 @@ class Ending:
     steps: int | None
     seconds: float | None
     validate_every: int
+    finishing: float = FINISHING
 
     @staticmethod
-    def of(settings: Settings, updates_an_epoch: int) -> Ending | None:
+    def of(settings: Settings, updates_an_epoch: int, on_gpu: bool) -> Ending | None:
         """None: this schedule is not fitted to anything."""
         o, t = settings.optimizer, settings.training
         if o.schedule != "wsd":
             return None
         limits = [t.steps] if t.steps else []
         limits += [t.epochs * updates_an_epoch] if t.epochs else []
-        return Ending(o.decay, min(limits, default=None), 60 * t.minutes if t.minutes else None, t.validate_every)
+        seconds = 60 * t.minutes if t.minutes else None
+        finishing = ON_GPU if on_gpu else FINISHING
+        return Ending(o.decay, min(limits, default=None), seconds, t.validate_every, finishing)
 
     def decide(self, state: RunState, seconds: float, pace: Pace) -> Decay | None:
         """The decay, if it is to begin with the next update. `seconds`: of the run so far."""
@@ -102,7 +106,7 @@ class Ending:
 
     def _seconds_left(self, state: RunState, seconds: float) -> float:
         assert self.seconds is not None
-        finishing = min(FINISHING[0], FINISHING[1] * self.seconds)
+        finishing = min(self.finishing, SMALL_SHARE * self.seconds)
         return self.seconds - seconds - finishing - CLOSING * state.validation_seconds
 
     def _end(self, state: RunState, seconds: float, pace: Pace) -> int | None:

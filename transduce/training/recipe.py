@@ -306,7 +306,7 @@ def _passes(epochs: float) -> str:
 
 def _dropout(epochs: float, pairs: int) -> float:
     """What is read a few times cannot be learned by heart."""
-    for passes, dropout in ((6, 0.0), (15, 0.1), (40, 0.2)):
+    for passes, dropout in ((6, 0.0), (15, 0.1), (100, 0.2)):
         if epochs < passes:
             return dropout
     return 0.4 if pairs < 35_000 else 0.3

@@ -58,7 +58,8 @@ class Trainer:
         self.settings = updater.settings
         self.processes = updater.processes
         updates = -(-len(batches.plan(0)) // self.settings.batch.accumulate)
-        self.ending, self.pace = Ending.of(self.settings, updates), Pace()
+        on_gpu = validator.device.startswith("cuda")
+        self.ending, self.pace = Ending.of(self.settings, updates, on_gpu), Pace()
         self.state = self._new_state()
 
     def _new_state(self) -> RunState:

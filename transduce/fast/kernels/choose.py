@@ -128,7 +128,7 @@ def _choose(
     tokens_at, scores_at, ancestors_at, length_at, most_at, active_at, ended_at, finished_at, history_at, parents_at,
     end_totals_at, end_parents_at, alpha,
     V, C, P, B: tl.constexpr, T: tl.constexpr, N: tl.constexpr, COUNT: tl.constexpr, CHUNK: tl.constexpr,
-    biased: tl.constexpr, plain: tl.constexpr, exact: tl.constexpr, likely: tl.constexpr,
+    biased: tl.constexpr, plain: tl.constexpr, exact: tl.constexpr, likely: tl.constexpr, forced_end: tl.constexpr,
     B2: tl.constexpr, C2: tl.constexpr, P2: tl.constexpr, T2: tl.constexpr, N2: tl.constexpr, COUNT2: tl.constexpr,
 ):  # fmt: skip
     """One sentence: its best continuations one after the other; ends are noted, others go on."""
@@ -168,7 +168,6 @@ def _choose(
         going_on += (is_end == 0).to(tl.int32)
 
     tl.store(tokens_at + rows, tokens.to(tl.int64), mask=inside)
-    tl.store(scores_at + rows, scores, mask=inside)
     tl.store(history_at + step + beams, tokens, mask=inside)
     tl.store(parents_at + step + beams, parents.to(tl.uint8), mask=inside)
     if B > 1:
@@ -176,6 +175,8 @@ def _choose(
     most, hope, enough = tl.load(most_at + sentence), tl.max(scores, 0), ended >= B
     if exact or likely:
         enough = tl.min(finished, 0) >= hope / _penalty(most if exact else length + 1, alpha, plain)
+    scores = tl.where(enough & forced_end, float("-inf"), scores)  # to be given an end would be one more step
+    tl.store(scores_at + rows, scores, mask=inside)
     tl.store(finished_at + sentence * N + best_of, finished, mask=best_of < N)
     tl.store(ended_at + sentence, ended)
     tl.store(length_at + sentence, length + 1)
@@ -183,8 +184,11 @@ def _choose(
     tl.store(active_at + sentence, tl.where(done, 0, 1))
 
 
-def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plain: bool, stop: str) -> None:
-    """From logits (R * B, V), to which a bias (V) is added, one step further; `stop`: see decoding/search.py."""
+def choose(
+    logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plain: bool, stop: str, forced_end: bool = False
+) -> None:
+    """From logits (R * B, V), to which a bias (V) is added, one step further; `stop`, `forced_end`: see
+    decoding/search.py."""
     rows, beams, steps = slots.ancestors.shape
     vocabulary = logits.size(1)
     parts = triton.cdiv(vocabulary, PART)
@@ -204,7 +208,7 @@ def choose(logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plai
         logits, bias, best, top, total,
         slots.tokens, slots.scores, slots.ancestors, slots.length, slots.most, slots.active, slots.ended,
         slots.finished, slots.history, slots.parents, slots.end_totals, slots.end_parents, alpha,
-        vocabulary, chunks, parts, beams, steps, needed, count, CHUNK, biased, plain, *by_score,
+        vocabulary, chunks, parts, beams, steps, needed, count, CHUNK, biased, plain, *by_score, forced_end,
         *map(triton.next_power_of_2, (beams, chunks, parts, steps, needed, count)),
         num_warps=ALONE if beams == 1 else WITH_BEAMS,
     )  # fmt: skip

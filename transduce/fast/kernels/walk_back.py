@@ -20,7 +20,7 @@ def _walk_back(
     places_at, length_at, most_at, history_at, parents_at, end_totals_at, end_parents_at, scores_at, penalties_at,
     table_at,
     T: tl.constexpr, B: tl.constexpr, C2: tl.constexpr, B2: tl.constexpr, FACTS: tl.constexpr,
-    ended_first: tl.constexpr,
+    ended_first: tl.constexpr, forced_end: tl.constexpr,
 ):  # fmt: skip
     """One sentence: the best that ended, or, where none has (or by its score), the best that its limit cut."""
     row = tl.program_id(0).to(tl.int64)
@@ -38,7 +38,7 @@ def _walk_back(
     cut = beams < tl.where(steps >= tl.load(most_at + place), B, 0)
     open_totals = tl.load(scores_at + place * B + beams, mask=cut, other=float("-inf"))
     if not ended_first:
-        most = tl.load(penalties_at + tl.maximum(steps, 1) - 1)
+        most = tl.load(penalties_at + tl.maximum(steps + forced_end, 1) - 1)
         ended = ended & (tl.max(scores, 0) >= tl.max(open_totals, 0).to(tl.float64) / most)
     total = tl.where(ended, tl.load(end_totals_at + table + which), tl.max(open_totals, 0))
     last = tl.load(end_parents_at + table + which).to(tl.int64)
@@ -54,17 +54,20 @@ def _walk_back(
         beam = tl.load(parents_at + slot).to(tl.int64)
 
 
-def walk_back(slots: Slots, places: Tensor, penalties: Tensor, ended_first: bool = True) -> Tensor:
+def walk_back(
+    slots: Slots, places: Tensor, penalties: Tensor, ended_first: bool = True, forced_end: bool = False
+) -> Tensor:
     """What was found for the sentences in these places (F,): a table (F, FACTS + T) of int32, with how many tokens;
     whether END ended them, or their limit cut them; the log-probability, a float32 by its bits, -inf where nothing was
-    found; then the tokens, and behind them anything. penalties (T,) float64: of one token, of two, ..."""
+    found; then the tokens, and behind them anything. penalties (T + 1,) float64: of one token, of two, ...
+    `forced_end`: what a limit cuts counts an END too."""
     _, steps, beams = slots.history.shape
     rows, candidates = len(places), triton.next_power_of_2(steps * beams)
     table = slots.history.new_empty(rows, FACTS + steps)
     _walk_back[(rows,)](
         places, slots.length, slots.most, slots.history, slots.parents, slots.end_totals, slots.end_parents,
         slots.scores, penalties, table,
-        steps, beams, candidates, triton.next_power_of_2(beams), FACTS, ended_first or beams == 1,
+        steps, beams, candidates, triton.next_power_of_2(beams), FACTS, ended_first or beams == 1, int(forced_end),
         num_warps=1 if candidates <= 1024 else 8,
     )  # fmt: skip
     return table
