@@ -12,18 +12,22 @@ from conftest import Notes, bundled_pairs
 
 import transduce
 from transduce import cli
-from transduce.adapt.freeze import depth
+from transduce.adapt.freeze import depth, layers_of
 from transduce.adapt.lora import ADAPTER, attach, factored, put_adapter
-from transduce.adapt.vocabulary import Rows
+from transduce.adapt.vocabulary import Origins, carried_over
+from transduce.commands.evaluate import evaluate
 from transduce.errors import ModelError, SettingsError
 from transduce.fast.flat import FlatWeights
-from transduce.models import transformer
+from transduce.models import classifier, recurrent, transformer
 from transduce.models.load import load
 from transduce.models.weights import read_shapes, weights_of
 from transduce.nn.low_rank import LowRank
 from transduce.settings.checks import check_idle
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, TrainingSettings
+from transduce.training.recipe import settings_of
+from transduce.training.resolve import resolve
+from transduce.training.setup import Setup
 from transduce.training.shares import Shares
 from transduce.training.state import RunState
 from transduce.training.trial import usual_batch
@@ -99,6 +103,27 @@ def test_an_adapter_is_a_flag(tmp_path: Path, base: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == ours.translate("das haus ist alt .").text + "\n"
 
 
+def test_an_adapter_is_compared_with_the_model_without_it(tmp_path: Path, base: Path) -> None:
+    ours = tuned(tmp_path / "run", base, lora_rank=2, steps=40)
+    for side, lines in zip(("a", "b"), zip(*PAIRS[:20], strict=True), strict=True):
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = evaluate(
+        base, source=str(tmp_path / "a"), reference=str(tmp_path / "b"), against=base,
+        adapter=tmp_path / "run" / ADAPTER, json=True, samples=10, beam=1,
+    )  # fmt: skip
+    assert (
+        ours.translate(
+            PAIRS[0][0],
+        ).text
+        != load_plain(base).translate(PAIRS[0][0]).text
+    )
+    assert any(one["ours"] != one["theirs"] for one in found["against"].values() if isinstance(one, dict))
+
+
+def load_plain(folder: Path) -> transduce.model.Model:
+    return transduce.load(folder, "cpu")
+
+
 def test_damaged_adapters_are_refused(tmp_path: Path, base: Path) -> None:
     """Every change of a byte is found, or makes no difference that is no number."""
     tuned(tmp_path / "run", base, lora_rank=1)
@@ -126,6 +151,45 @@ def test_a_run_with_adapters_resumes_to_the_bit(tmp_path: Path, base: Path) -> N
     one, two = (sorted((tmp_path / name / "training").glob("step-*"))[-1] for name in ("straight", "halves"))
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert (one / file).read_bytes() == (two / file).read_bytes()
+
+
+def test_dropout_of_adapters_is_in_no_weights_that_are_kept() -> None:
+    model = transformer.build(ModelSettings(**SMALL), 50, 60).train()
+    attach(model, TrainingSettings(start="x", lora_rank=2, lora_dropout=0.5))
+    for module in model.modules():
+        if isinstance(module, LowRank):
+            torch.nn.init.normal_(module.B)
+    one, two = weights_of(model), weights_of(model)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    query = model.encoder[0].self_attention.query
+    assert not torch.equal(query.read(torch.float32).weight, query.read(torch.float32).weight)
+
+
+def test_the_beginning_of_a_run_is_the_model_that_it_began_with(tmp_path: Path, base: Path) -> None:
+    """Also after a stop, when the run no longer needs that model for anything else."""
+    tuned(tmp_path / "run", base, steps=2)
+    made: list[Setup] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Setup, "trainer", lambda self, *_: made.append(self) or stop())
+        with pytest.raises(SettingsError, match="enough seen"):
+            tuned(tmp_path / "run", base, steps=4)
+    before, state = weights_of(load(base).model), torch.get_rng_state()
+    found = weights_of(made[0]._model_of_the_beginning())
+    assert all(torch.equal(found[name], before[name]) for name in before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def stop() -> None:
+    raise SettingsError("enough seen")
+
+
+def test_a_file_of_settings_may_say_what_the_model_says(tmp_path: Path, base: Path) -> None:
+    (tmp_path / "same.yaml").write_text("model: {layers: 2}\ntraining: {steps: 1}\n")
+    given = resolve(tmp_path / "run", None, tmp_path / "same.yaml", {"training": {"start": str(base)}})
+    assert settings_of(given).model.layers == 2
+    (tmp_path / "same.yaml").write_text("model: {layers: 3}\n")
+    with pytest.raises(SettingsError, match="model.layers=3 cannot be: the run begins with .*, where it is 2"):
+        resolve(tmp_path / "run", None, tmp_path / "same.yaml", {"training": {"start": str(base)}})
 
 
 def test_a_run_goes_on_however_its_start_is_spelled(tmp_path: Path, base: Path) -> None:
@@ -242,7 +306,36 @@ def test_neighbours_that_learn_alike_are_one_stretch() -> None:
     assert len(Shares(FlatWeights(model), compose({"model": SMALL})).stretches) == 1
 
 
+def test_a_classifier_has_its_last_layer_near_its_end() -> None:
+    m = ModelSettings(kind="classifier", **{**SMALL, "decoder_layers": None, "layers": 3})
+    names = [place.name for place in FlatWeights(classifier.build(m, 50, 5)).places]
+    layers = layers_of(names, "decoder"), layers_of(names, "encoder")
+    assert layers == (0, 3)
+    assert {n: depth(n, *layers) for n in ("end", "projection.weight", "encoder.2.feed_forward.inner.weight")} == {
+        "end": 0, "projection.weight": 0, "encoder.2.feed_forward.inner.weight": 1,
+    }  # fmt: skip
+    assert depth("encoder.0.feed_forward.inner.weight", *layers) == 3
+    assert depth("source.tokens.weight", *layers) == 4
+
+
 # ---- a new vocabulary
+
+
+def test_an_rnn_gets_a_new_vocabulary_too(base: Path) -> None:
+    tokenizers = load(base).tokenizers
+    m = ModelSettings(kind="rnn", layers=1, d_model=16, tie_source=False, tie_output=False)
+    old, new = (recurrent.build(m, tokenizers.source.size, tokenizers.target.size) for _ in range(2))
+    found, words = carried_over(weights_of(old), new, tokenizers, tokenizers)
+    assert set(found) == set(weights_of(new))
+    assert torch.equal(found["source.weight"], old.source.weight)
+    assert "tokens carried over" in words
+
+
+def test_which_weight_embeds_a_side() -> None:
+    shared, apart = (transformer.build(ModelSettings(**SMALL, tie_source=tied), 50, 50) for tied in (True, False))
+    assert shared.embedding_of("target") == apart.embedding_of("source") == "source.tokens.weight"
+    assert apart.embedding_of("target") == "target.tokens.weight"
+    assert classifier.build(ModelSettings(kind="classifier", **SMALL), 50, 5).embedding_of("target") is None
 
 
 def test_tokens_are_carried_over_to_a_new_vocabulary(tmp_path: Path, base: Path) -> None:
@@ -270,11 +363,11 @@ def test_tokens_are_carried_over_to_a_new_vocabulary(tmp_path: Path, base: Path)
 
 def test_rows_of_new_tokens_are_the_mean_of_their_parts(base: Path) -> None:
     tokenizer = load(base).tokenizers.source
-    rows = Rows.of(tokenizer, tokenizer)
+    rows = Origins.of(tokenizer, tokenizer)
     assert all(ids == [i] for i, ids in enumerate(rows.parts))
     table = torch.arange(12.0).view(4, 3)
-    assert Rows([[1], [0, 2], []]).table(table)[:2].tolist() == [[3, 4, 5], [3, 4, 5]]
-    assert Rows([[1], [0, 2], []]).describe().startswith("1 tokens carried over, 1 from the mean")
+    assert Origins([[1], [0, 2], []]).table(table)[:2].tolist() == [[3, 4, 5], [3, 4, 5]]
+    assert Origins([[1], [0, 2], []]).describe().startswith("1 tokens carried over, 1 from the mean")
 
 
 def test_text_that_a_vocabulary_does_not_know_is_warned_of(tmp_path: Path, base: Path) -> None:

@@ -536,5 +536,9 @@ def test_a_glossary_finds_latin_words_beside_chinese() -> None:
 
 
 def test_dash_is_standard_input() -> None:
-    assert cli._with_dash_last(["translate", "m", "-", "--beam", "2"]) == ["translate", "m", "--beam", "2", "--", "-"]
-    assert cli._with_dash_last(["translate", "m", "a.de", "-o", "-"]) == ["translate", "m", "a.de", "-o", "-"]
+    for words, moved in (
+        ("translate m - --beam 2", "translate m --beam 2 -- -"),
+        ("translate m --json -", "translate m --json -- -"),
+        ("translate m a.de -o -", "translate m a.de -o -"),
+    ):
+        assert cli._with_dash_last(words.split(), cli.make_app()) == moved.split()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import pickle
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +27,15 @@ from transduce.data.layout import lay_out
 from transduce.decoding.marks import marks_of
 from transduce.decoding.sentences import sentences_of
 from transduce.errors import ArgumentError, ModelError, SettingsError
+from transduce.files.manifest import write_folder
 from transduce.formats.hugging_face_out import Copy
-from transduce.formats.pickled import read_pickled
+from transduce.formats.pickled import MAGIC, PROTOCOL, Name, Storage, _described, read_pickled
 from transduce.formats.pieces import read_pieces, renumbered
 from transduce.models import transformer
 from transduce.models.load import load
 from transduce.report import SILENT
+from transduce.settings import config_file
+from transduce.settings.compose import compose
 from transduce.text.special import BEGIN, END, SPECIAL, UNKNOWN
 from transduce.text.subwords import SubwordTokenizer
 from transduce.training.setup import fit
@@ -191,6 +196,32 @@ def test_tensors_of_every_type_and_layout_are_read(tmp_path: Path, dtype: torch.
     assert all(torch.equal(found[name], held[name]) for name in held)
 
 
+def test_a_pickle_made_to_take_long_is_refused_soon(tmp_path: Path) -> None:
+    """Tuples in tuples, each of which would have been looked for from the bottom of the stack; and huge numbers."""
+    begin = pickle.dumps(MAGIC, 2) + pickle.dumps(PROTOCOL, 2) + pickle.dumps({}, 2)
+    (tmp_path / "deep.bin").write_bytes(begin + b"\x80\x02" + b"(t" * 400_000 + b".")
+    with pytest.raises(ModelError, match="deep.bin"):
+        read_pickled(tmp_path / "deep.bin")
+    huge = (Storage(torch.float32, "0", 1), 0, (2**2000,) * 2, (1, 1))
+    with pytest.raises(ValueError, match="describes a tensor in no known way"):
+        _described(Name("torch._utils _rebuild_tensor_v2"), huge)
+
+
+def test_what_tensors_share_is_read_once(tmp_path: Path) -> None:
+    whole, other = torch.arange(60.0), torch.arange(9.0)
+    held = {"a": whole[:9], "b": other, "c": whole[9:20], "d": other[2:], "e": whole}
+    torch.save(held, tmp_path / "x.bin")
+    read: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            zipfile.ZipFile, "read", lambda *given, real=zipfile.ZipFile.read: read.append(given[1]) or real(*given)
+        )
+        found = read_pickled(tmp_path / "x.bin")
+    assert all(torch.equal(found[name], held[name]) for name in held)
+    assert list(found) == list(held)
+    assert len([name for name in read if "/data/" in name]) == 2
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_mutated_pickle_is_read_or_refused(tmp_path: Path, zipped: bool) -> None:
     stream, random = io.BytesIO(), Random(5)
@@ -307,14 +338,102 @@ def test_what_a_format_cannot_express_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_minimum_counts_a_forced_end_apart(tmp_path: Path) -> None:
+    """As `generate` does: what it forces is one token more."""
+    folder = marian_folder(tmp_path / "opus", True)
+    convert(folder, tmp_path / "ours")
+    ours = transduce.load(tmp_path / "ours", "cpu", beam=1, extra=0, forced_end=True, min_length=4, max_length=5)
+    lines = [source for source, _ in PAIRS[:12]]
+    assert all(len(t.candidates[0].tokens) == 4 for t in ours.translate(lines))
+    assert ours.lengths.limit(20) == ours.lengths.least(20) == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"suppress_tokens": [5]}, "not taken over: suppress_tokens"),
+        ({"bad_words_ids": [[7]]}, "bad_words_ids of 1 words"),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0, for which it is 0 here"),
+        ({"do_sample": True}, "do_sample=True"),
+    ],
+    ids=str,
+)
+def test_what_is_not_taken_over_is_told(tmp_path: Path, said: dict[str, Any], words: str) -> None:
+    folder, notes = marian_folder(tmp_path / "opus", True), Notes()
+    break_(folder, "generation_config.json", lambda generation: generation.update(said))
+    convert(folder, tmp_path / "ours", report=notes)
+    assert any(words in line for line in notes.said)
+
+
+def test_generation_config_alone_says_how_to_search(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "opus", True)
+    break_(folder, "config.json", lambda config: config.update(num_beams=6, length_penalty=2.0, forced_eos_token_id=0))
+    (folder / "generation_config.json").write_text('{"repetition_penalty": 1.5, "eos_token_id": [0]}')
+    convert(folder, tmp_path / "ours")
+    search = transduce.load(tmp_path / "ours", "cpu").search
+    assert (search.beam, search.length_penalty, search.forced_end) == (1, 1.0, False)
+    assert search.repetition_penalty == 1.5
+    (folder / "generation_config.json").write_text('{"forced_eos_token_id": 0, "eos_token_id": [0]}')
+    convert(folder, tmp_path / "forced")
+    assert transduce.load(tmp_path / "forced", "cpu").search.forced_end
+
+
+def test_where_a_model_may_lie(tmp_path: Path) -> None:
+    """One folder too high; the cache of the hub; adapters; weights of another kind."""
+    (tmp_path / "all").mkdir()
+    folder = marian_folder(tmp_path / "all" / "opus", True)
+    with pytest.raises(ModelError, match=r"all holds no model that is known here: one may lie in .*all/opus"):
+        convert(tmp_path / "all", tmp_path / "ours")
+    cache = tmp_path / "models--someone--opus"
+    shutil.copytree(folder, cache / "snapshots" / "abc")
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("abc")
+    convert(cache, tmp_path / "ours")
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    (folder / "tf_model.h5").touch()
+    with pytest.raises(
+        ModelError, match=r"no model.safetensors or pytorch_model.bin.*; what is there, tf_model.h5, is"
+    ):
+        convert(folder, tmp_path / "none")
+    (folder / "adapter_config.json").touch()
+    with pytest.raises(ModelError, match="holds adapters, not a model: merge them"):
+        convert(folder, tmp_path / "none")
+
+
+def test_what_lies_beside_a_new_model_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "mine").write_text("x")
+    with pytest.raises(ModelError, match="there is no model"):
+        convert(tmp_path / "none", tmp_path / "out")
+    convert(marian_folder(tmp_path / "opus", True), tmp_path / "out")
+    assert (tmp_path / "out.part" / "mine").read_text() == "x"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["opus", "out", "out.part"]
+
+
+def test_search_settings_come_back_as_they_went_out(tmp_path: Path) -> None:
+    convert(marian_folder(tmp_path / "opus", True), tmp_path / "ours")
+    given = {"no_repeat": 3, "min_length": 2, "forced_end": True}
+    settings = compose({"search": given}, base=config_file.read_whole(tmp_path / "ours" / "config.yaml"))
+    write_folder(tmp_path / "ours", {"config.yaml": config_file.write(settings).encode()})
+    convert(tmp_path / "ours", tmp_path / "out", to="huggingface", text=some_text(tmp_path))
+    convert(tmp_path / "out", tmp_path / "again")
+    search = transduce.load(tmp_path / "again", "cpu").search
+    assert {name: getattr(search, name) for name in given} == given
+
+
 def test_a_failed_comparison_is_an_error(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its texts, with a beam and without, or its numbers."""
     text, copy = some_text(tmp_path), "transduce.formats.hugging_face_out.Copy"
     translate, numbers = Copy.translate, Copy.log_probabilities
     breaks: list[tuple[str, Any, str]] = [
-        ("translate", lambda *_: "no", "only 0.0% of the greedy translations by .* agree; 98% should"),
-        ("translate", lambda *given: "no" if given[2] > 1 else translate(*given), "only 0.0% of the beam .*; 90%"),
-        ("log_probabilities", lambda *given: numbers(*given) + 0.01, "differ by up to 0.01; 0.001 they may"),
+        ("translate", lambda *_: "no", "only 0.0% of the greedy translations by .* agree; at least 98%"),
+        (
+            "translate",
+            lambda *given: "no" if given[2] > 1 else translate(*given),
+            "only 0.0% of the beam .*; at least 90%",
+        ),
+        ("log_probabilities", lambda *given: numbers(*given) + 0.01, "differ by up to 0.01; at most 0.001 is allowed"),
         ("log_probabilities", lambda *given: numbers(*given) * math.nan, "differ by up to nan"),
     ]
     for name, broken, words in breaks:
@@ -329,7 +448,7 @@ def test_a_copy_in_fewer_bits_must_be_alike(
 ) -> None:
     pytest.importorskip("ctranslate2")
     monkeypatch.setattr("transduce.formats.ctranslate2_out.Copy.translate", lambda *_: "no")
-    with pytest.raises(ModelError, match=r"have a chrF of \d+ to each other; 80 it should be"):
+    with pytest.raises(ModelError, match=r"have a chrF of \d+ to each other; at least 80 is needed"):
         convert(model_folder, tmp_path / "out", to="ctranslate2", quantization="int8", check=True)
 
 
@@ -535,6 +654,11 @@ def test_a_mark_of_a_language_is_before_each_sentence_of_a_line(tmp_path: Path) 
     assert all(sentence.source[0] == marks[0] and len(sentence.source) > 1 for sentence in found)
     assert [s.mark for s in sentences_of([">>xyz<< das ist es. so ist es."], read, 100, split=True)] == ["", ""]
     assert [s.source for s in sentences_of([">>eng<<  "], read, 100, split=True)] == [marks[:1]]
+    strange = (">>xyz<< das ist es", ">>eng <‹ das ist es")  # it would write whichever language comes
+    assert [t.status for t in model.translate([*strange, ">>eng<< das ist es"])] == ["unknown", "unknown", "ok"]
+    notes = Notes()
+    convert(tmp_path / "opus", tmp_path / "again", report=notes)
+    assert any("write >>eng<< before each line" in words for words in notes.said)
     links = model.translate(line, alignment=True).alignment
     assert max(source for source, _ in links) < len(line.split())
 

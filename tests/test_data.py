@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from conftest import bundled_pairs, quick_settings
 
 from transduce.data import build, pool
 from transduce.data.batches import Batches
-from transduce.data.build import build_store
+from transduce.data.build import Part, build_store
 from transduce.data.comma import CommaFile
 from transduce.data.corpus import ListCorpus, Pair, TwoFiles, suspicious_line
 from transduce.data.layout import lay_out
@@ -447,6 +448,7 @@ def test_lay_out() -> None:
 
 SLOW = """
 import time
+from dataclasses import replace
 from pathlib import Path
 from conftest import bundled_pairs, quick_settings
 from transduce.data import build, pool
@@ -486,6 +488,17 @@ def test_workers_end_with_their_parent_and_what_it_left_goes(tmp_path: Path) -> 
     settings, pairs = quick_settings(), bundled_pairs(30)
     build_store(ListCorpus(pairs), Tokenizers.train(pairs, settings.text), settings.data, tmp_path / "cache")
     assert not left.exists()
+
+
+def test_stores_of_two_languages_are_two(tmp_path: Path) -> None:
+    """The mark of a language is one of the tokens that are stored."""
+    settings, pairs = quick_settings(), bundled_pairs(30)
+    plain = Tokenizers.train(pairs, settings.text)
+    names = set()
+    for language in (None, "de", "fr"):
+        tokenizers = Tokenizers.from_files(plain.files(), replace(settings.text, source_language=language))
+        names.add(build._folder_name("text", Part(Job(tokenizers, settings.data, None), lambda _: True)))
+    assert len(names) == 3
 
 
 def test_other_processes_of_the_caller_are_left_alone(

@@ -391,6 +391,12 @@ def test_gradients_are_summed_in_buckets_while_backward_works(monkeypatch: pytes
     expected = 2 * flat.gradient.clone()
     gradients.clear()
     total.begin()
+    total.missing[-1] -= 1  # type: ignore[index]  (half of a backward pass that ran out of memory)
+    total.forget()
+    backward()
+    assert not recorder.sizes  # gradients of a half are not complete
+    gradients.clear()
+    total.begin()
     backward()
     assert len(recorder.sizes) == len(total.buckets) > 3  # all were sent before anybody asked
     total.finish(torch.zeros(()))

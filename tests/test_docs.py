@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "book").glob("*.md")),
+    *(path for folder in ("book", "measured") for path in sorted((ROOT / "docs" / folder).glob("*.md"))),
 ]
 QUOTED = re.findall(r"^\|.*\| `(.+)` \| `([\w/]+\.py)` \|$", (ROOT / "docs/transformer.md").read_text(), re.MULTILINE)
 

@@ -48,7 +48,7 @@ SEARCHES = {
     "beam": Roles(4, 3, Penalty(0.6)),
     "usual stop": Roles(3, 1, Penalty(1.0, plain=True), stop="usual"),
     "likely stop": Roles(3, 2, Penalty(1.0, plain=True), stop="likely", ended_first=False),
-    "forced end": Roles(3, 3, Penalty(1.0, plain=True, forced_end=True), stop="likely", ended_first=False),
+    "forced end": Roles(3, 3, Penalty(1.0, plain=True, forced_end=True), stop="usual", ended_first=False),
     "coverage": Roles(3, 1, Penalty(0.6, beta=0.4)),
     "rules": Roles(3, 2, Penalty(0.6), [NoRepeat(2)]),
     "groups": Roles(4, 4, Penalty(0.6), choose=Groups(2, 0.7)),
@@ -96,6 +96,24 @@ def test_the_fast_model_is_searched_as_the_plain_one(name: str, options: dict) -
         PlainEngine(m, "cpu").find(requests(name == "terms"), roles, lambda _: None) for m in (model, fast(model))
     )
     check_equal(plain, quick)
+
+
+@needs_blas
+def test_what_is_done_at_its_limit_needs_no_forced_end() -> None:
+    """To be given an end is one more step. In short limits some sentences are done with their last token: all that was
+    found then has ended by itself, though other hypotheses were open."""
+    roles, at_the_limit = SEARCHES["forced end"], 0
+    for seed in range(6):
+        model = lively(small_model(seed, output_bias=True, heads=3, d_k=8, d_v=8))
+        with torch.no_grad():
+            model.projection.bias[END] += 2.0
+        for most in (3, 4, 5):
+            some = [request._replace(most=most) for request in requests()]
+            plain = PlainEngine(model, "cpu").find(some, roles, lambda _: None)
+            check_equal(LoopSearch(LoopModel(fast(model)), some, roles).run(), plain)
+            done = [one for one in plain if all(h.complete for h in one)]
+            at_the_limit += sum(max(len(h.tokens) for h in one) == most - 1 for one in done)
+    assert at_the_limit > 10
 
 
 def check_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:

@@ -13,6 +13,7 @@ import torch
 from conftest import bundled_pairs, quick_settings, small_model, source_rows, target_rows
 from torch import Tensor
 
+from transduce.adapt.lora import attach
 from transduce.data.batches import Batch, Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
@@ -30,7 +31,7 @@ from transduce.nn.device import prepare_device
 from transduce.nn.dropout import Dropout
 from transduce.nn.layers import FeedForward
 from transduce.nn.precision import Affine, LayerNorm, Linear, linear_together
-from transduce.settings.sections import OptimizerSettings, Settings
+from transduce.settings.sections import OptimizerSettings, Settings, TrainingSettings
 from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import loss as losses
@@ -127,6 +128,31 @@ def test_weights_are_cast_once_and_keep_their_digits() -> None:
     assert kinds["encoder.0.feed_forward.inner.weight"] == torch.bfloat16
     assert kinds["projection.weight" if "projection.weight" in kinds else "source.tokens.weight"] == torch.float32
     assert model.encoder[0].feed_forward.inner.weight.dtype == torch.float32
+
+
+def test_what_is_frozen_is_cast_when_training_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with adapters that goes on reads its weights after the copy was made."""
+    model = small_model()
+    attach(model, TrainingSettings(start="x", lora_rank=2, lora_parts="query"))
+    model.activation_dtype = torch.bfloat16
+    flat = FlatWeights(model)
+    fast = RecordedGradients(working_copy(model, flat), flat, 0.1, accumulate=1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight))
+
+    class Recorded(Exception):
+        pass
+
+    def stop(_: object) -> None:
+        raise Recorded
+
+    monkeypatch.setattr(fast, "_try_to_record", stop)
+    with pytest.raises(Recorded):
+        fast.add(a_batch(), 1.0)
+    held, read = model.encoder[0].self_attention.key.weight, fast.working.model.encoder[0].self_attention.key.weight
+    assert read.dtype == torch.bfloat16
+    assert torch.equal(read, held.bfloat16())
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

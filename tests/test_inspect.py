@@ -114,6 +114,20 @@ def test_what_is_traced_is_what_is_translated(model: Model, beam: int) -> None:
         assert other.trace(text).translation == other.translate(text).text
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"no_repeat": 1}, {"repetition_penalty": 3.0}, {"coverage_penalty": 1.0}, {"min_length": 9}, {"groups": 2},
+        {"method": "sample", "seed": 4}, {"mbr": "chrf"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_trace_searches_as_it_is_told(model: Model, how: dict) -> None:
+    other = model.with_search(beam=4, **how)
+    for text in (SENTENCE, "DAS IST GUT", "ein bier ein bier"):
+        assert other.trace(text).translation == other.translate(text).text
+
+
 def test_a_decoder_never_looks_ahead(seen: Trace) -> None:
     assert not np.triu(seen.weights("decoder"), 1).any()
 

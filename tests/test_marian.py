@@ -154,7 +154,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     folder = marian_folder(tmp_path / "opus")
     for number, (name, array, complaint) in enumerate(
         [
-            ("Wemb", np.full((5, 24), np.nan), "infinite or none"),
+            ("Wemb", np.full((5, 24), np.nan), "holds infinite or NaN values"),
             ("extra", np.zeros((2, 2)), "unexpected: extra"),
             ("encoder_l1_self_Wq", np.zeros((3, 3)), "of another shape: encoder_l1_self_Wq"),
             ("special:model.yml", np.frombuffer(b"a: [", np.int8), "its settings are not valid YAML"),

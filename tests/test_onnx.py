@@ -104,4 +104,4 @@ def test_what_it_cannot_express_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="only Transformers are written"):
         convert(run, tmp_path / "out", to="onnx")
     additive = transformer.build(ModelSettings(**{**SIZES, "score": "additive"}), 50, 50)
-    assert onnx_out.why_not(additive) == "only the dot scores are written"
+    assert onnx_out.why_not(additive) == "has the dot scores only here"

@@ -5,29 +5,36 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Notes, bundled_pairs, quick_settings
+from conftest import Notes, break_, bundled_pairs, quick_settings
 
 from transduce import cli
+from transduce.data.build import Part, build_stores
 from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.facts import facts, script_of
+from transduce.data.survey import survey
+from transduce.data.tokenize import Job
 from transduce.errors import SettingsError, UserError
 from transduce.files import metrics
+from transduce.files.manifest import sha256
 from transduce.files.run_folder import RunFolder
 from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS
+from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint, divergence, ending, schedule, trainer
 from transduce.training.limits import Limits
-from transduce.training.recipe import BASE, Machine, Recipe, for_text, for_time, settings_of
+from transduce.training.recipe import BASE, Machine, Recipe, _dropout, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
 from transduce.training.state import RunState
 from transduce.training.trial import usual_batch
+from transduce.training.validate import guess_loss
 from transduce.training.validation import Validation
 
 CHINESE = [Pair(f"我想喝{c}啤酒", f"i want to drink beer {c}", n) for n, c in enumerate("一二三四五六七八九十", 1)]
@@ -148,6 +155,26 @@ def test_more_time_and_more_text_allow_a_larger_model() -> None:
     assert widths[0] < widths[-1]
     assert chosen(2_000, 600).model.d_model < chosen(200_000, 600).model.d_model
     assert chosen(200_000, 60, seconds=1.0).model.d_model < chosen(200_000, 60, seconds=0.01).model.d_model
+
+
+def test_dropout_grows_with_the_passes() -> None:
+    """A narrow model has less to learn by heart with."""
+    wide, narrow = (
+        [_dropout(passes, 20_000, width) for passes in (5, 7, 14, 16, 39, 41, 99, 101)] for width in (256, 192)
+    )
+    assert wide == [0.0, 0.1, 0.1, 0.2, 0.2, 0.4, 0.4, 0.4]
+    assert narrow == [0.0, 0.1, 0.1, 0.2, 0.2, 0.2, 0.2, 0.4]
+    assert _dropout(41, 40_000, 256) == 0.3
+
+
+def test_a_gpu_needs_longer_to_finish() -> None:
+    settings = compose({"optimizer": {"schedule": "wsd"}, "training": {"minutes": 2.0, "steps": None}})
+    cpu, gpu = (ending.Ending.of(settings, 100, on_gpu) for on_gpu in (False, True))
+    assert cpu is not None
+    assert gpu is not None
+    assert cpu.finishing < gpu.finishing
+    short = dataclasses.replace(gpu, seconds=10.0)  # of which six hundredths are all that is set aside
+    assert short._seconds_left(RunState(), 0.0) == pytest.approx(10 * 0.94)
 
 
 def test_what_is_read_once_needs_no_dropout() -> None:
@@ -394,6 +421,10 @@ def test_in_the_decay_a_lower_loss_beats_the_luck_of_before_it() -> None:
     assert state.best_steps()[:3] == [600, 450, 500]
     assert state.best == state.validation_of(600)
 
+    state = RunState(decay_begin=300, decay_end=600)
+    assert [validated(200, 2.0, 30.0), validated(400, 1.9, 28.0), validated(500, 2.1, 29.0)] == [True, True, False]
+    assert state.best_steps() == [400, 200, 500]  # the last is worse than the first in both
+
     state = RunState(best_loss=1.9, best_score=29.0, decay_begin=300, decay_end=500)  # of a run that was extended
     assert [validated(400, 1.8, 28.0), validated(500, 1.8, 29.5)] == [False, True]
 
@@ -493,6 +524,49 @@ def test_batches_grow_and_the_rate_with_them() -> None:
     assert both(20_000, 36, batch={"tokens": 512}) == (512, 0.0012)
     assert both(20_000, 90, batch={"tokens": 2048}) == (2048, 0.002)
     assert chosen(20_000, None, training={"steps": 20_000}).batch.tokens == 512
+
+
+def test_a_run_without_validation_text_goes_back_to_a_checkpoint(tmp_path: Path) -> None:
+    """Nothing is judged there, which does not make everything bad. What was saved while the loss went up is."""
+    assert not divergence.has_nothing_good(RunState(valid_data=""), 6.0)
+    assert divergence.has_nothing_good(RunState(valid_data="some"), 6.0)
+    run, text = RunFolder(tmp_path / "r"), ListCorpus(bundled_pairs(60))
+    fit(run.path, text, None, quick_settings(training={"steps": 8, "validate_every": 2, "keep": 4}))
+    *before, late = run.checkpoints()
+    assert checkpoint.latest_good(run) == late
+    break_(late, "state.json", lambda state: state.update(worse_lines=1))
+    break_(late, "manifest.json", lambda m: m["sha256"].update({"state.json": sha256(late / "state.json")}))
+    assert checkpoint.latest_good(run) == before[-1]
+    for one in before:
+        shutil.rmtree(one)
+    assert checkpoint.latest_good(run) == late
+
+
+def test_a_run_whose_time_is_over_at_once_can_go_on(tmp_path: Path) -> None:
+    text, settings = ListCorpus(bundled_pairs(60)), quick_settings(training={"minutes": 1e-6, "steps": None})
+    assert fit(tmp_path / "r", text, None, settings).step == 0
+    outcome = fit(tmp_path / "r", text, None, compose({"training": {"minutes": None, "steps": 3}}, base=settings))
+    assert outcome.step == 3
+
+
+def test_patience_is_nothing_that_a_decay_is_fitted_to() -> None:
+    assert (
+        Limits(5, None, 2.0, 3).of_decay()
+        == Limits(5, None, 2.0, None).of_decay()
+        != Limits(6, None, 2.0, 3).of_decay()
+    )
+
+
+def test_how_often_a_text_is_read_changes_no_guess(tmp_path: Path) -> None:
+    pairs = list(dict.fromkeys(bundled_pairs(40, seed=5)))
+    settings = quick_settings(text={"vocabulary": 200})
+    tokenizers, corpus = Tokenizers.train(pairs, settings.text), ListCorpus(pairs)
+    job, digest = Job(tokenizers, settings.data, None), survey(corpus).digest
+    once, often = (
+        build_stores(corpus, digest, [Part(job, lambda _: True, weights=weights)], tmp_path)[0]
+        for weights in ((), ((len(pairs), 10),))
+    )
+    assert guess_loss(often) == pytest.approx(guess_loss(once))
 
 
 def test_base_is_complete() -> None:

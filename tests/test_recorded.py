@@ -31,7 +31,7 @@ from transduce.engine import refill
 refill.SIZES = ({places},)
 model = lively(small_model(1, output_bias={biased}, norm={norm!r}))
 some = [request._replace(source=request.source[:5], most=4) for request in requests()[:5]]
-penalty = Penalty(0.6, plain={plain}, forced_end={stop!r} == "likely")
+penalty = Penalty(0.6, plain={plain}, forced_end={stop!r} != "exact")
 roles = Roles({size}, {n_best}, penalty, stop={stop!r}, ended_first={stop!r} == "exact")
 found = refill.RefillEngine(fast(model), "cpu").find(some, roles, lambda _: None)
 expected = PlainEngine(model, "cpu").find(some, roles, lambda _: None)

@@ -222,6 +222,36 @@ def test_a_run_that_fails_before_it_begins_leaves_no_folder(tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
+def test_a_lock_is_on_the_folder_that_is_there(tmp_path: Path) -> None:
+    """One fails and removes its empty folder while another waits for it."""
+    folder, is_held, may_go = tmp_path / "run", threading.Event(), threading.Event()
+
+    def second() -> None:
+        with locked(folder):
+            is_held.set()
+            may_go.wait(10)
+
+    waiting = threading.Thread(target=second)
+    with locked(folder):
+        waiting.start()
+        time.sleep(2 * lock.PAUSE)
+    assert is_held.wait(10)
+    assert is_locked(folder) is True
+    may_go.set()
+    waiting.join()
+    assert not folder.exists()
+
+
+def test_one_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    under_way(tmp_path / "one")
+    under_way(tmp_path / "two")
+    (tmp_path / "two" / "metrics.jsonl").rename(tmp_path / "elsewhere")
+    (tmp_path / "two" / "metrics.jsonl").symlink_to(tmp_path / "elsewhere")
+    found = runs.find(tmp_path)
+    assert [run.state for run in found] == ["stopped", "unreadable"] or [r.state for r in found][1] == "unreadable"
+    assert any("unreadable" in line for line in runs.table(found))
+
+
 def test_sparklines() -> None:
     assert runs.sparkline([0, 1, 2, 7]) == "▁▂▃█"
     assert runs.sparkline([3, 3]) == "▁▁"

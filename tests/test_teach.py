@@ -13,10 +13,10 @@ from conftest import Notes, bundled_pairs
 import transduce
 from transduce import cli
 from transduce.commands.backtranslate import backtranslate
-from transduce.commands.compare import compare
+from transduce.commands.compare import _traces, compare
 from transduce.commands.distill import distill
 from transduce.decoding.translator import Translator
-from transduce.errors import SettingsError, UserError
+from transduce.errors import DataError, SettingsError, UserError
 from transduce.inspect.compare_page import Difference, compare_page
 from transduce.models.load import load
 from transduce.report import Table
@@ -55,7 +55,7 @@ def test_text_that_a_model_knows_nothing_of_is_told(
     unsure = lambda *given, **named: (t._replace(confidence=0.01) for t in stream(*given, **named))  # noqa: E731
     monkeypatch.setattr(Translator, "stream", unsure)
     backtranslate(model_folder, texts[1], output=tmp_path / "wrong", report=notes)
-    assert any("this model knows little of such text" in words for words in notes.said)
+    assert any("this model knows little of text like this" in words for words in notes.said)
 
 
 def test_back_translation_goes_on_after_a_kill(
@@ -81,6 +81,47 @@ def test_back_translation_goes_on_after_a_kill(
     backtranslate(model_folder, str(many), output=tmp_path / "again", beam=1, resume=True, report=notes)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
     assert any("going on after 4,096 lines" in line for line in notes.said)
+
+
+def test_what_is_left_of_other_work_is_not_gone_on_with(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tag is other work."""
+    many = tmp_path / "many"
+    many.write_text(Path(texts[0]).read_text(encoding="utf-8") * 140, encoding="utf-8")
+    stream = Translator.stream
+
+    def killed(self: Translator, *given: Any, **named: Any) -> Iterator[Any]:
+        for number, t in enumerate(stream(self, *given, **named)):
+            if number == 5000:
+                raise KeyboardInterrupt
+            yield t
+
+    with monkeypatch.context() as m:
+        m.setattr(Translator, "stream", killed)
+        with pytest.raises(KeyboardInterrupt):
+            backtranslate(model_folder, str(many), output=tmp_path / "out", beam=1, tag="<one>")
+    with pytest.raises(DataError, match="was begun with another model, text or setting"):
+        backtranslate(model_folder, str(many), output=tmp_path / "out", beam=1, tag="<two>", resume=True)
+
+
+def test_a_line_that_nobody_can_look_at_has_no_picture(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str]
+) -> None:
+    """The page is made all the same."""
+    long = " ".join(["ein bier"] * 200)
+    (tmp_path / "a").write_text(f"{long}\n{Path(texts[0]).read_text(encoding='utf-8')}", encoding="utf-8")
+    (tmp_path / "b").write_text(f"a beer\n{Path(texts[1]).read_text(encoding='utf-8')}", encoding="utf-8")
+    other, page = tmp_path / "other", tmp_path / "page.html"
+    transduce.train(
+        other, bundled_pairs(80, seed=9), preset="tiny", model={"d_model": 32, "heads": 2}, training={"steps": 3}
+    )
+    models = [transduce.load(folder, "cpu", split=False) for folder in (model_folder, other)]
+    assert _traces(models, long) is None
+    assert _traces(models, "") is None
+    assert _traces(models, "ein bier") is not None
+    compare(model_folder, other, source=str(tmp_path / "a"), reference=str(tmp_path / "b"), output=page, samples=10)
+    assert page.exists()
 
 
 def test_a_student_learns_from_its_teacher(tmp_path: Path, model_folder: Path, texts: tuple[str, str]) -> None:

@@ -236,6 +236,17 @@ def test_parquet(tmp_path: Path) -> None:
     assert sides(open_corpus(nested, None, columns=("translation.en", "translation.de"))) == [(t, s) for s, t in PAIRS]
 
 
+def test_parquet_that_does_not_say_it_is_text(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    table = {"source": ["ähm".encode(), b"b"], "target": [b"a", b"c"]}
+    parquet.write_table(pyarrow.table(table, pyarrow.schema({name: pyarrow.binary() for name in table})), path)
+    assert sides(open_corpus(path, None)) == [("ähm", "a"), ("b", "c")]
+    table["target"][1] = b"\xff"
+    parquet.write_table(pyarrow.table(table, pyarrow.schema({name: pyarrow.binary() for name in table})), path)
+    with pytest.raises(DataError, match="a.parquet, row 2: a chosen column holds bytes that are no UTF-8 text"):
+        list(open_corpus(path, None))
+
+
 def test_complaints_about_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"de": ["a"], "en": ["b"], "fr": ["c"], "id": [1]}), path)

@@ -121,8 +121,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(words: list[str], terminal: Terminal) -> None:
     """Parse a command line, call its command and show the result."""
-    words, settings = split_settings(_with_dash_last(words))
     app = make_app()
+    words, settings = split_settings(_with_dash_last(words, app))
     command, bound, ignored = app.parse_args(words, exit_on_error=False, print_error=False)
     if "report" in ignored:
         bound.arguments["report"] = terminal if _rank() == 0 else SILENT
@@ -138,12 +138,18 @@ def run(words: list[str], terminal: Terminal) -> None:
     sys.stdout.flush()
 
 
-def _with_dash_last(words: list[str]) -> list[str]:
-    """`-` for standard input, which the parser would take for a flag, behind `--`; where it follows a flag it is that
-    flag's value."""
-    found = [i for i, word in enumerate(words) if word == "-" and not words[i - 1].startswith("-")]
-    if not found or "--" in words:
+def _with_dash_last(words: list[str], app: cyclopts.App) -> list[str]:
+    """Move `-` for standard input, which the parser would take for a flag, behind `--`. After a flag that takes a value
+    it is that value."""
+    if "-" not in words or "--" in words:
         return words
+    command = app
+    for name in app.parse_commands(words)[0]:
+        command = command[name]
+    arguments = command.assemble_argument_collection()
+    switches = {name for argument in arguments if argument.hint is bool for name in argument.names}
+    pairs = enumerate(zip(["", *words], words, strict=False))
+    found = [i for i, (before, word) in pairs if word == "-" and (before in switches or not before.startswith("-"))]
     return [*(word for i, word in enumerate(words) if i not in found), "--", "-"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -117,7 +118,9 @@ def compare_labels(ours: Sequence[str], theirs: Sequence[str], references: Seque
     right = [(a == r, b == r) for a, b, r in zip(ours, theirs, references, strict=True)]
     only_ours, only_theirs = right.count((True, False)), right.count((False, True))
     count = only_ours + only_theirs
-    tail = sum(math.comb(count, k) for k in range(min(only_ours, only_theirs) + 1)) / 2**count
+    ways = (math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) for k in range(count + 1))
+    fewer = itertools.islice(ways, min(only_ours, only_theirs) + 1)  # the logarithm of (count over k)
+    tail = math.fsum(math.exp(way - count * math.log(2)) for way in fewer)
     shares = [sum(side) / len(right) for side in zip(*right, strict=True)]
     return {"ours": round(shares[0], 4), "theirs": round(shares[1], 4), "p": round(min(1.0, 2 * tail), 4)}
 

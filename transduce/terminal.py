@@ -29,12 +29,12 @@ class _Unbroken:
         return getattr(sys.stderr, name)
 
     def write(self, text: str) -> int:
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # None, where it was closed from the beginning
             sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):
             sys.stderr.flush()
 
 

@@ -68,5 +68,5 @@ class Vocabulary {
 }
 
 function normalised(text) {
-  return text.normalize("NFC").replace(/[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u200b\ufeff]/g, "").trim().split(/\s+/).join(" ");
+  return text.replace(/[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u200b\ufeff]/g, "").normalize("NFC").trim().split(/\s+/).join(" ");
 }

@@ -43,11 +43,17 @@ def _holds(part: str, name: str) -> bool:
     return part in PARTS and name.startswith((f"{part}.", f"{part}_norm."))
 
 
+def layers_of(names: Sequence[str], stack: str) -> int:
+    """How many layers a stack has, by the names of a model's weights."""
+    return len({match[1] for name in names if (match := re.match(rf"{stack}\.(\d+)\.", name))})
+
+
 def depth(name: str, decoder_layers: int, encoder_layers: int) -> int:
-    """How far a weight is from the end of the model: the last layer of the decoder first, embeddings last."""
+    """How far a weight is from the end of the model: the last layer of the decoder first, embeddings last. A classifier
+    has no decoder, and a weight of its own (`end`) beside the projection."""
     if match := re.match(r"(encoder|decoder)\.(\d+)\.", name):
         stack, layer = match[1], int(match[2])
         return decoder_layers - layer if stack == "decoder" else decoder_layers + encoder_layers - layer
     if name.startswith("encoder_norm."):
         return decoder_layers + 1
-    return 0 if name.startswith(("projection.", "decoder_norm.")) else decoder_layers + encoder_layers + 1
+    return 0 if name.startswith(("projection.", "decoder_norm.", "end")) else decoder_layers + encoder_layers + 1

@@ -12,7 +12,7 @@ from transduce.errors import SettingsError
 from transduce.files.run_folder import MODEL
 from transduce.models.load import load_text
 from transduce.models.seq2seq import Seq2Seq
-from transduce.models.weights import read_weights, restore, shapes
+from transduce.models.weights import read_weights, restore
 from transduce.report import Report
 from transduce.settings.entries import Entry, convert, entries
 from transduce.settings.sections import Overrides, Settings, TextSettings
@@ -66,7 +66,9 @@ def settings_of_start(folder: Path, task: Task, *layers: Overrides) -> Overrides
             keys = layer.get(section)
             for key, value in keys.items() if isinstance(keys, Mapping) else ():
                 name = f"{section}.{key}"
-                if name not in FREE and key in taken[section] and taken[section][key] != value:
+                if name in FREE or key not in taken[section]:
+                    continue
+                if convert(_entry(name), value) != taken[section][key]:  # a file has numbers as text
                     raise SettingsError(
                         f"{name}={value} cannot be: the run begins with {folder}, where it is {taken[section][key]}"
                     )
@@ -100,13 +102,13 @@ def _read_alike(one: TextSettings, two: TextSettings) -> bool:
 
 
 def put_weights(model: Seq2Seq, settings: Settings, tokenizers: Tokenizers, report: Report) -> None:
-    """Those of the model that a run begins with, if it does."""
+    """Give a model the weights of the one that its run begins with, if there is one."""
     if settings.training.start is None:
         return
     path = Path(settings.training.start) / MODEL
     weights = read_weights(path)
     if settings.training.new_vocabulary:
         before = load_text(path.parent)[1]
-        weights, words = carried_over(weights, list(shapes(model)), before, tokenizers)
+        weights, words = carried_over(weights, model, before, tokenizers)
         report.say(f"vocabulary of {settings.training.start}: {words}")
     restore(model, weights, path)

@@ -9,23 +9,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from transduce.models.seq2seq import Seq2Seq
+from transduce.models.weights import shapes
 from transduce.text.special import UNKNOWN
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
-SIDES = {"source.tokens.weight": 0, "target.tokens.weight": 1, "projection.weight": 1, "projection.bias": 1}
 
-
-class Rows(NamedTuple):
+class Origins(NamedTuple):
     """Of each new token, the old ones that it is made of: itself, its parts, or none."""
 
     parts: list[list[int]]
 
     @staticmethod
-    def of(new: Tokenizer, old: Tokenizer) -> Rows:
+    def of(new: Tokenizer, old: Tokenizer) -> Origins:
         known = {piece: i for i, piece in enumerate(old.pieces(range(old.size)))}
         pieces = new.pieces(range(new.size))
         spelled = old.encode([piece.replace("▁", " ").strip() for piece in pieces])
-        return Rows(
+        return Origins(
             [
                 [known[piece]] if piece in known else [i for i in ids if i != UNKNOWN]
                 for piece, ids in zip(pieces, spelled, strict=True)
@@ -48,13 +48,15 @@ class Rows(NamedTuple):
 
 
 def carried_over(
-    weights: Mapping[str, Tensor], wanted: list[str], old: Tokenizers, new: Tokenizers
+    weights: Mapping[str, Tensor], model: Seq2Seq, old: Tokenizers, new: Tokenizers
 ) -> tuple[dict[str, Tensor], str]:
-    """The weights of a model for a new vocabulary, and in words what became of its tokens. `wanted`: names of the new
-    model's weights, which may share what was apart, or keep apart what was shared."""
-    target = weights.get("target.tokens.weight", weights["source.tokens.weight"])
-    tables = {"target.tokens.weight": target, "projection.weight": weights.get("projection.weight", target), **weights}
-    rows = [Rows.of(new.source, old.source), Rows.of(new.target, old.target)]
-    found = {name: rows[SIDES[name]].table(tables[name]) if name in SIDES else weights[name] for name in wanted}
-    both = ["source", "target"] if rows[0] != rows[1] else ["both sides"]
-    return found, "; ".join(f"{side}: {one.describe()}" for side, one in zip(both, rows, strict=False))
+    """Weights for a model with a new vocabulary, and in words what became of its tokens. The new model may share what
+    was apart, or keep apart what was shared."""
+    source, target = model.embeddings["source"], model.embeddings["target"]
+    embedded = weights.get(target, weights[source])
+    tables = {target: embedded, "projection.weight": weights.get("projection.weight", embedded), **weights}
+    origins = [Origins.of(new.source, old.source), Origins.of(new.target, old.target)]
+    side = {source: 0, target: 1, "projection.weight": 1, "projection.bias": 1}
+    found = {name: origins[side[name]].table(tables[name]) if name in side else weights[name] for name in shapes(model)}
+    both = ["source", "target"] if origins[0] != origins[1] else ["both sides"]
+    return found, "; ".join(f"{name}: {one.describe()}" for name, one in zip(both, origins, strict=False))

@@ -72,5 +72,6 @@ def backtranslate(
         usable = t.text if t.status not in ("failed", "length") else ""
         return f"{tag} {usable}".strip() if usable else ""
 
-    write_translations(translator, model, text, output, source, report, resume)
+    asked = tag, source_language, target_language
+    write_translations(translator, model, text, output, source, asked, report, resume)
     report.say(f"train with: --source {output} --target {text}, beside your own pairs")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from transduce.commands import Hidden
-from transduce.errors import SettingsError
+from transduce.errors import DataError, SettingsError
 from transduce.files.output import check_output, write_output
 from transduce.report import SILENT, Table
 
 if TYPE_CHECKING:
     from transduce.inspect.compare_page import Difference
+    from transduce.inspect.trace import Trace
     from transduce.model import Model
     from transduce.text.languages import Languages
 
@@ -108,6 +109,14 @@ def _loaded(folders: tuple[Path, Path], device: str, languages: Languages) -> li
     return [Model.load(folder, device, languages=ones, split=False) for folder, ones in zip(folders, told, strict=True)]
 
 
+def _traces(models: list[Model], source: str) -> tuple[Trace, ...] | None:
+    """The attention of both; None where a line is too long for one of them to look at as a whole, or is empty."""
+    try:
+        return tuple(one.trace(source) for one in models)
+    except DataError:
+        return None
+
+
 def _differences(models: list[Model], pairs: list, texts: list[list[str]], lines: int, maps: int) -> list[Difference]:
     """The lines whose chrF differs most, in turns where the one and where the other model is better."""
     from transduce.evaluate import chrf_of_each
@@ -121,8 +130,7 @@ def _differences(models: list[Model], pairs: list, texts: list[list[str]], lines
     chosen = list(dict.fromkeys([*chosen, *better, *worse]))[:lines]
     found = []
     for place, i in enumerate(chosen):
-        wanted = place < maps and pairs[i].source.strip()
-        traces = tuple(one.trace(pairs[i].source) for one in models) if wanted else None
+        traces = _traces(models, pairs[i].source) if place < maps else None
         both = (texts[0][i], texts[1][i]), (scores[0][i], scores[1][i])
         found.append(Difference(i + 1, pairs[i].source, references[i], *both, traces))  # type: ignore[arg-type]
     return found

@@ -16,6 +16,9 @@ from transduce.settings.recipes import RECIPES
 
 # Names that help tells of, by the word before them; a type says the others.
 NAMES = {"--preset": tuple(PRESETS), "presets": tuple(PRESETS), "bench": tuple(RECIPES)}
+NAMES |= {"--device": ("auto", "cpu", "cuda", "mps"), "--weights": ("best", "last", "averaged", "averaged_best")}
+NAMES |= {"--engine": ("auto", "plain", "ctranslate2")}
+NAMES |= {"--precision": ("auto", "float32", "bfloat16", "float16", "int16", "int8", "int8_float32")}
 
 
 class Word(NamedTuple):
@@ -75,7 +78,7 @@ def _flags_of(app: App, path: str) -> Iterator[Word]:
     first = next((a for a in arguments if a.index == 0), None)
     yield Word(word, choices=NAMES.get(word, _choices(first.hint) if first else ()))
     for argument in (a for a in arguments if a.index is None):
-        for name in argument.names:
+        for name in (name for name in argument.names if not name.startswith("--empty-")):  # which nobody wants
             choices = NAMES.get(name, _choices(argument.hint))
             yield Word(name, _first_sentence(argument.parameter.help), argument.hint is not bool, choices)
     for entry in settings_of(command.default_command):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from transduce.commands import Hidden
 from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
 from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos
 from transduce.errors import ModelError, SettingsError
+from transduce.files.atomic import beside
 from transduce.report import SILENT, Report, Table
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 Format = Literal["transduce", "huggingface", "ctranslate2", "argos", "onnx", "fasttext"]
 Quantization = Literal["int8", "int8_float32", "int16", "float16", "bfloat16"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+SHOWN_MARKS, SHOWN_FOLDERS, DEPTH = 8, 3, 3
+CODE = re.compile(r"[a-z]{2,3}([_-][A-Za-z]+)?")  # of a language
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 
 
@@ -83,7 +88,7 @@ def convert(
     retrain
         For an .ftz: the training text, on which what is left of the rows learns once more.
     check
-        Fail where too few translations agree.
+        Fail where log-probabilities differ, or too few translations agree, greedy or with a beam.
     """
     if destination.exists():
         raise SettingsError(f"{destination} is there already; name a folder that is not")
@@ -93,6 +98,11 @@ def convert(
     languages = (source_language, target_language)
     if to == "argos" and None in languages:
         raise SettingsError("--to argos needs --source-language and --target-language, such as de and en")
+    for code in languages if to == "argos" else ():
+        if not CODE.fullmatch(code or ""):
+            report.warn(
+                f"{code} is no code of a language, by which Argos Translate and LibreTranslate choose: such as de"
+            )
     if to == "transduce":
         _refuse_binary(source)
     with _made(destination) as place:
@@ -140,28 +150,28 @@ def _found(source: Path, revision: str | None) -> Path:
 
     if not source.exists() and not hub.is_name(source):
         raise ModelError(f"there is no model {source}")
-    return source if source.exists() else hub.fetch(str(source), revision)
+    return _within(source) if source.exists() else hub.fetch(str(source), revision)
+
+
+def _within(source: Path) -> Path:
+    """The folder itself; of the hub's cache, which keeps versions, the newest."""
+    newest = source / "refs" / "main"
+    if not newest.is_file():
+        return source
+    version = source / "snapshots" / newest.read_text(errors="replace").strip()[:100]
+    return version if version.is_dir() else source
 
 
 @contextmanager
 def _made(destination: Path) -> Iterator[Path]:
     """A folder or a file that gets its name when it is whole; of what fails nothing stays."""
-    beside = destination.with_name(f"{destination.name}.part")
-    _remove(beside)
-    destination.parent.mkdir(parents=True, exist_ok=True)
+    around = beside(destination)
+    around.mkdir(parents=True)
     try:
-        yield beside
-    except BaseException:
-        _remove(beside)
-        raise
-    os.replace(beside, destination)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        yield around / destination.name
+        os.replace(around / destination.name, destination)
+    finally:
+        shutil.rmtree(around, ignore_errors=True)
 
 
 def _bring_in(source: Path, destination: Path, languages: Languages, report: Report) -> bool:
@@ -171,7 +181,7 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     from transduce.models.load import load
     from transduce.models.weights import tensor_bytes
     from transduce.settings import config_file
-    from transduce.text.languages import EVERY_TEXT, languages_of, needs_languages, with_languages
+    from transduce.text.languages import EVERY_TEXT, languages_of, needs_languages, typed_marks, with_languages
     from transduce.text.tokenizers import Tokenizers
 
     converted = _read(source)
@@ -185,6 +195,11 @@ def _bring_in(source: Path, destination: Path, languages: Languages, report: Rep
     files = {CONFIG: config_file.write(replace(converted.settings, text=text)).encode(), **converted.tokenizers}
     write_folder(destination, {**files, MODEL: tensor_bytes(converted.weights)})
     count = sum(weight.numel() for weight in load(destination).model.parameters())
+    for note in converted.notes:
+        report.warn(note)
+    if typed := typed_marks(tokenizers.source):
+        names = ", ".join(typed[:SHOWN_MARKS]) + (", ..." if len(typed) > SHOWN_MARKS else "")
+        report.say(f"{len(typed)} target languages: write {typed[0]} before each line, or another of {names}")
     many = len(languages_of(tokenizers.source).keys() - {EVERY_TEXT})
     report.say(f"{count:,} weights of {source}{f', {many} languages' if many else ''}")
     return many > 0 and needs_languages(text)
@@ -214,4 +229,16 @@ def _read(source: Path) -> Converted:
     for reader in (pytorch_in, joeynmt_in):
         if reader.is_folder(source):
             return reader.read(source)
-    return (ctranslate2_in if ctranslate2_in.is_folder(source) else hugging_face_in).read(source)
+    if ctranslate2_in.is_folder(source):
+        return ctranslate2_in.read(source)
+    if not (source / hugging_face_in.CONFIG).exists():
+        raise ModelError(f"{source} holds no model that is known here: {_hint(source)}")
+    return hugging_face_in.read(source)
+
+
+def _hint(source: Path) -> str:
+    """Folders below that may be meant."""
+    files = itertools.chain(*(source.glob("*/" * depth + "config.json") for depth in range(1, DEPTH + 1)))
+    below = [str(path.parent) for path in itertools.islice(files, SHOWN_FOLDERS)]
+    below += list(map(str, itertools.islice(source.glob("*.argosmodel"), SHOWN_FOLDERS)))
+    return f"one may lie in {', '.join(below)}" if below else "config.json is missing"

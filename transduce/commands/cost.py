@@ -78,10 +78,13 @@ def describe_cost(tokens: tuple[int, int], pairs: int, settings: Settings) -> It
         f"training: {tokens[0]:,} source and {tokens[1]:,} target tokens, about {batches:,} batches of {slots:,} an "
         f"epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB"
     )
-    minutes, steps = tokens[1] / speed / 60, settings.training.steps
-    limit = f"{settings.training.minutes or 0:g} minutes are {(settings.training.minutes or 0) / minutes:.1f} epochs"
-    if steps:
-        limit = f"{steps:,} steps are {steps / batches:.1f} epochs or {minutes * steps / batches / 60:,.1f} hours"
+    minutes, t = tokens[1] / speed / 60, settings.training
+    if t.steps:
+        limit = f"{t.steps:,} steps are {t.steps / batches:.1f} epochs or {minutes * t.steps / batches / 60:,.1f} hours"
+    elif t.epochs:
+        limit = f"{t.epochs} epochs are {minutes * t.epochs / 60:,.1f} hours"
+    else:
+        limit = f"{t.minutes or 0:g} minutes are {(t.minutes or 0) / max(minutes, 1e-9):.1f} epochs"
     yield (
         f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} "
         f"minutes an epoch; {limit}"

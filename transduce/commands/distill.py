@@ -99,7 +99,7 @@ def distill(
     if not written.exists():
         check_files([file for file in (source, target, valid_source, valid_target) if file], written)
         model = Model.load(teacher, device or "auto", languages=spoken, beam=beam)
-        write_translations(model, teacher, source, written, lambda t: t.text, report, resume=True)
+        write_translations(model, teacher, source, written, lambda t: t.text, spoken, report, resume=True)
     texts = ([source], [str(written)]) if target is None else ([source, source], [str(written), target])
     if target is not None and valid_source is None and not RunFolder(run).has_started:
         report.say(

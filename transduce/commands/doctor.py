@@ -218,7 +218,7 @@ def _training(
     from transduce.training.recipe import Recipe, settings_of
 
     if not copies and len(diagnosis.faults["not UTF-8"]):
-        yield REFUSED.format(when="is UTF-8")
+        yield "training would refuse this text; look again when it is UTF-8"
         return
     try:
         lengths, supported = tokens_of_training(corpus, bool(valid), wanted)

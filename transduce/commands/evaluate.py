@@ -112,15 +112,15 @@ def evaluate(
     pairs = list(open_corpus(source, reference, labels, columns, languages))
     references = [normalise(pair.target) if labels else pair.target for pair in pairs]
 
-    def translations(of: Path, weights: str | None) -> list[str]:
+    def translations(of: Path, weights: str | None, adapter: Path | None) -> list[str]:
         if of.is_file():
             return list(read_lines(of))
         if is_labeller(of):
             from transduce.fasttext.labeller import Labeller
 
             return [t.text for t in Labeller.load(of).stream(pair.source for pair in pairs)]
-        spoken, own = (source_language, target_language), adapter if of == model else None
-        loaded = Model.load(of, device, weights, languages=spoken, adapter=own, **search)
+        spoken = (source_language, target_language)
+        loaded = Model.load(of, device, weights, languages=spoken, adapter=adapter, **search)
         if labels:
             _name_unknown_labels(references, loaded, report)
         with report.progress(f"translate with {of}", total=len(pairs)) as bar:
@@ -128,8 +128,8 @@ def evaluate(
         _warn_of_doubts([status for _, status in found], of, report)
         return [text for text, _ in found]
 
-    ours = translations(model, weights)
-    theirs = None if against is None else translations(against, None)
+    ours = translations(model, weights, adapter)
+    theirs = None if against is None else translations(against, None, None)
     result = (
         _scores_of_labels(ours, theirs, references)
         if labels

@@ -51,7 +51,7 @@ def send_fasttext(
     from transduce.fasttext import folder
     from transduce.fasttext.bin_file import pruned, write_fasttext
 
-    ending = destination.name.removesuffix(".part")[-4:]
+    ending = destination.suffix
     if ending not in (".bin", ".ftz"):
         raise SettingsError(f"{destination.name} must end in .bin, or in .ftz to be quantised")
     small = ending == ".ftz"
@@ -103,5 +103,5 @@ def _table(source: Path, destination: Path, text: str) -> Table:
     for name, network in ((str(source), folder.load(source)[0]), (destination.name, read_fasttext(destination))):
         place = source / folder.MODEL if name == str(source) else destination
         size = f"{place.stat().st_size / 1e6:.2f} MB"
-        rows.append([name.removesuffix(".part"), size, f"{measured(network, lines).precision:.4f}"])
+        rows.append([name, size, f"{measured(network, lines).precision:.4f}"])
     return Table(["", "size", "P@1"], rows, [f"{len(lines):,} lines of {text}"])

@@ -69,7 +69,7 @@ def warn_of_little(sure: float, judged: int, report: Report) -> None:
     """`sure`: the confidence of so many lines together."""
     if judged and sure < LITTLE * judged:
         report.warn(
-            f"confidence is {sure / judged:.2f} in the mean: this model knows little of such text, so trust no line"
+            f"the mean confidence is {sure / judged:.2f}: this model knows little of text like this; trust no line"
         )
 
 
@@ -108,13 +108,15 @@ def write_translations(
     text: str,
     output: Path,
     form: Callable[[Translation], str],
+    asked: Sequence[object],
     report: Report,
     resume: bool = False,
 ) -> None:
-    """A translation of every line of a text, as a line of `output`, in order; what fails is an empty line."""
+    """A translation of every line of a text, as a line of `output`, in order; what fails is an empty line. `asked`:
+    what decides the lines beside model, text and search, so that what is left of other work is not gone on with."""
     from transduce.data.lines import read_lines
 
-    mark = mark_of(model, [text], translator.search)
+    mark = mark_of(model, [text], translator.search, *asked)
     kept = lines_kept(output, resume, mark, translator.engine.chunk, SILENT)
     rest = itertools.islice(read_lines(text), 0 if kept is None else kept.lines, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -27,7 +28,8 @@ ALIKE_ROUNDED = 0.8  # in chrF, with weights in fewer bits
 class Copy(Protocol):
     """A model as another system has it, and uses it."""
 
-    def translate(self, line: str, beam: int) -> str: ...
+    def translate(self, line: str, beam: int, most: int) -> str:
+        """`most`: tokens that may be written, a forced end not counted."""
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
         """Of each token of a target, and of its END."""
@@ -43,38 +45,41 @@ class Agreement(NamedTuple):
     beam: float  # share of equal ones
 
     def check(self, name: Path, rounded: bool) -> None:
-        """Raise, where it is not the same model."""
+        """Raise, where it is not the same model; the numbers first, then what the search makes of them."""
         if rounded and not self.alike >= ALIKE_ROUNDED:
             raise ModelError(
                 f"the translations by {name} and its copy have a chrF of {100 * self.alike:.0f} to each other; "
-                f"{100 * ALIKE_ROUNDED:.0f} it should be"
+                f"at least {100 * ALIKE_ROUNDED:.0f} is needed"
+            )
+        if not rounded and not self.log_probabilities <= NEAR:
+            raise ModelError(
+                f"log-probabilities of {name} and its copy differ by up to {self.log_probabilities:.2g}; at most "
+                f"{NEAR:g} is allowed"
             )
         for kind, share, least in (("greedy", self.greedy, AGREE), ("beam", self.beam, AGREE_WITH_BEAM)):
             if not rounded and not share >= least:
                 raise ModelError(
-                    f"only {share:.1%} of the {kind} translations by {name} and its copy agree; {least:.0%} should"
+                    f"only {share:.1%} of the {kind} translations by {name} and its copy agree; at least {least:.0%} "
+                    f"should (their log-probabilities differ by {self.log_probabilities:.1g} at most)"
                 )
-        if not rounded and not self.log_probabilities <= NEAR:
-            raise ModelError(
-                f"log-probabilities of {name} and its copy differ by up to {self.log_probabilities:.2g}; "
-                f"{NEAR:g} they may"
-            )
 
 
 def compare(
     model: Model, folder: Path, lines: list[str], copy: Copy, rule: dict[str, Any], report: Report
 ) -> tuple[Table, Agreement]:
-    """Both translate, one line after the other. `rule`: of search, what the other system does its own way."""
+    """Both translate, one line after the other. `rule`: the search settings that the other system has too, as it has
+    them."""
     import torch
 
     from transduce.evaluate import chrf_of_each
 
-    threads, few, beam = torch.get_num_threads(), lines[:FEW], model.settings.search.beam
+    threads, few, beam = torch.get_num_threads(), lines[:FEW], model.search.beam
     beam = beam if beam > 1 else BEAM
-    theirs, seconds_there = _timed(lambda line: copy.translate(line, 1), lines, "there", report)
-    theirs_by_beam, _ = _timed(lambda line: copy.translate(line, beam), few, f"there, beam {beam}", report)
+    greedy, wide = (_searching(model, beam=size, **rule) for size in (1, beam))
+    most = {line: wide.lengths.limit(len(model.tokenizers.source.encode([line])[0])) for line in lines}
+    theirs, seconds_there = _timed(lambda line: copy.translate(line, 1, most[line]), lines, "there", report)
+    theirs_by_beam, _ = _timed(lambda line: copy.translate(line, beam, most[line]), few, f"there, beam {beam}", report)
     torch.set_num_threads(threads)  # CTranslate2 has the same OpenMP, which now thinks of one thread
-    greedy, wide = model.with_search(beam=1), model.with_search(beam=beam, **rule)
     ours, seconds_here = _timed(lambda line: greedy.translate(line).text, lines, "here", report)
     ours_by_beam, _ = _timed(lambda line: wide.translate(line).text, few, f"here, beam {beam}", report)
     each = zip(theirs, ours, chrf_of_each(theirs, ours), strict=True)
@@ -97,7 +102,16 @@ def compare(
     ]
     below = [f"{len(lines):,} sentences, one after the other; by beam, and log-probabilities: {len(few)}"]
     below += [f"with a beam both search by {', '.join(f'{key}={value}' for key, value in rule.items())}"]
-    return Table(["", folder.name.removesuffix(".part")], rows, below=below), found
+    return Table(["", folder.name], rows, below=below), found
+
+
+def _searching(model: Model, **rule: Any) -> Model:
+    """The model with this search and nothing beside it, a sentence a line."""
+    from transduce.settings.sections import SearchSettings
+
+    s = model.search
+    settings = replace(model.settings, search=SearchSettings(extra=s.extra, tokens=s.tokens, split=False))
+    return type(model)(model.model, model.tokenizers, settings, model.device).with_search(**rule)
 
 
 def _equal(some: list[str], others: list[str]) -> float:

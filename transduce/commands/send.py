@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,11 +53,11 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     if importlib.util.find_spec("transformers") is None:
         report.warn("it is not compared with the original, which needs: pip install transformers")
         return None, None
-    copy = hugging_face_out.Copy(destination, model.lengths.positions)
-    s = model.settings.search
+    s = model.search
     early = s.stop == "usual" and s.beam > 1
     rule = {**_power(s), "stop": "usual" if early else "likely"}
-    return compare(model, destination, lines, copy, rule, report)
+    rule |= {key: getattr(s, key) for key in ("forced_end", "no_repeat", "min_length")}
+    return compare(model, destination, lines, hugging_face_out.Copy(destination), rule, report)
 
 
 def to_ctranslate2(
@@ -73,8 +73,8 @@ def to_ctranslate2(
     ctranslate2_out.convert(model.model, destination, (names, other), quantization)
     sides = [*model.tokenizers.files().values()]
     write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
-    rule = {**_power(model.settings.search), "stop": "usual"}
-    copy = ctranslate2_out.Copy(destination, model.tokenizers, model.lengths.positions, rule["length_penalty"])
+    rule = {**_power(model.search), "stop": "usual"}
+    copy = ctranslate2_out.Copy(destination, model.tokenizers, rule["length_penalty"])
     return compare(model, destination, lines, copy, rule, report)
 
 
@@ -123,7 +123,8 @@ def to_onnx(
     files = {**graphs, "source.model": sides[0], "target.model": sides[-1]}
     files |= {name: text.encode() for name, text in texts.items()}
     write_files({destination / name: content for name, content in files.items()})
-    rule = {"stop": "usual" if s.stop == "exact" else s.stop}  # its program is short, and does not look on
+    rule = {key: getattr(s, key) for key in ("penalty", "length_penalty", "forced_end")}
+    rule["stop"] = "usual" if s.stop == "exact" else s.stop  # its program is short, and does not look on
     return compare(model, destination, lines, onnx_out.Copy(onnx_runner.Translator(destination)), rule, report)
 
 
@@ -149,9 +150,9 @@ def load_as(source: Path, to: str, report: Report) -> Model:
     else:
         reason = (onnx_out if to == "onnx" else ctranslate2_out).why_not(model)
     if settings.text.tokenizer not in ("bpe", "unigram"):
-        reason = reason or "it cuts text with SentencePiece"
+        reason = reason or f"cuts text with SentencePiece, and this model by text.tokenizer={settings.text.tokenizer}"
     if reason:
-        raise ModelError(f"{source} cannot become a model of {to}: {reason}")
+        raise ModelError(f"{source} cannot go out to {to}, which {reason}")
     if settings.text.source_language == EVERY_TEXT:
         raise ModelError(f"{source} begins every text with a token, which {to} would not do by itself")
     if settings.text.source_language or languages_of(tokenizers.source):
@@ -166,11 +167,24 @@ def load_as(source: Path, to: str, report: Report) -> Model:
             f"model has seen little: numbers, URLs and tags may come out changed; --text.protect none trains another"
         )
         _never_write(model, list(marks_of(tokenizers.target)))  # type: ignore[arg-type]
+    lost = _not_taken_along(settings.search, to)
+    if lost:
+        report.warn(f"{to} does not search by {', '.join(lost)}, as this model does here")
     plain = replace(settings.text, protect=None, protect_pattern=None)
-    extra = settings.search.extra if to == "onnx" else settings.model.max_positions  # whose program has the same limit
-    search = replace(settings.search, split=False, extra=extra)
-    settings = replace(settings, text=plain, search=search)
+    settings = replace(settings, text=plain)
     return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
+
+
+EVERYWHERE = {"beam", "length_penalty", "penalty", "stop", "extra", "tokens", "split", "aligner", "engine", "precision"}
+ELSEWHERE = {"huggingface": {"forced_end", "no_repeat", "min_length"}, "onnx": {"forced_end"}}
+
+
+def _not_taken_along(s: SearchSettings, to: str) -> list[str]:
+    """Search settings that decide what is written here, and that the other system will not have."""
+    from transduce.settings.sections import SearchSettings
+
+    usual, known = asdict(SearchSettings()), EVERYWHERE | ELSEWHERE.get(to, set())
+    return [f"search.{key}={value}" for key, value in asdict(s).items() if value != usual[key] and key not in known]
 
 
 def _never_write(model: Seq2Seq, tokens: list[int]) -> None:

@@ -214,6 +214,9 @@ def _folder_name(digest: str, part: Part) -> str:
     rewriting = [getattr(tokenizers.settings, key) for key in ("case", "protect", "protect_pattern")]
     if rewriting != ["typed", None, None]:  # else the name is what it was before these were there
         facts += [rewriting, part.job.teaches]
+    languages = [getattr(tokenizers.settings, key) for key in ("source_language", "target_language", "mark_place")]
+    if languages[:2] != [None, None]:
+        facts += [languages]
     name = hashlib.sha256(repr(facts).encode())
     for content in tokenizers.files().values():
         name.update(content)

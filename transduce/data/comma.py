@@ -70,7 +70,7 @@ class CommaFile(OneFile):
         lines = read_lines(self.path)
         first, delimiter = _begin(lines)
         head = next(filter(any, _rows(first, delimiter)), [])
-        if len(head) < 2 or set(NAMES) <= set(head):
+        if len(head) != 2 or set(NAMES) <= set(head):  # of more, two have to be chosen
             return None
         names = " ".join(shlex.quote(name[:40]) for name in head[:2])
         return f"{self.path}: its two columns, and the first row is a pair; if it has names: --columns {names}"

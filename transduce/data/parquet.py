@@ -41,10 +41,17 @@ class ParquetFile:
                     flat = _flatten(arrow.Table.from_batches([batch]))
                     for source, target in zip(*(flat.column(name).to_pylist() for name in chosen), strict=True):
                         line += 1
-                        yield Pair(source or "", target or "", line)
+                        yield Pair(self._text(source, line), self._text(target, line), line)
         except (arrow.ArrowException, OSError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise DataError(f"{self.path} is not a complete Parquet file: {reason}") from error
+
+    def _text(self, value: str | bytes | None, line: int) -> str:
+        """Some programs do not say of their bytes that they are text."""
+        try:
+            return value.decode() if isinstance(value, bytes) else value or ""
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self.path}, row {line:,}: a chosen column holds bytes that are no UTF-8 text") from error
 
     def _choose(self, schema: Any) -> Two:
         """The columns that were named; otherwise source and target, or the only two that hold text."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from transduce.data.layout import lay_out
 from transduce.decoding.batches import batches
 from transduce.decoding.results import TargetScore
+from transduce.decoding.sentences import shortened
 from transduce.models.seq2seq import Seq2Seq
 from transduce.text.special import BEGIN, END
 
@@ -37,7 +38,7 @@ def score_targets(
 ) -> list[TargetScore]:
     """The log-probability of each target given its source, and its first `given` tokens, which do not count."""
     status = ["truncated" if len(ids) > longest else "ok" for ids in sources]
-    sources = [ids[:longest] for ids in sources]
+    sources = [shortened(ids, longest) for ids in sources]
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
     scores = [TargetScore(math.nan, len(t) - given + 1, "too long") for t in targets]
     fitting = [i for i, t in enumerate(targets) if len(t) - given <= longest]

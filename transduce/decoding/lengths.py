@@ -36,4 +36,4 @@ class Lengths(NamedTuple):
     def least(self, source: int) -> int:
         """Fewest tokens of a translation, END not counted."""
         wanted = max(self.search.min_length, math.ceil(source * self.search.min_ratio))
-        return min(wanted, self.limit(source) - 1)
+        return min(wanted, self.limit(source) - (not self.search.forced_end))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 
 from transduce.decoding.trust import Usual
 from transduce.text.case import is_shouted
+from transduce.text.languages import typed_marks
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import halve, split_sentences
@@ -18,7 +18,6 @@ from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 CAPITALS = "A E I N R S T"  # a vocabulary that has these has capitals
-MARK = re.compile(r">>[^\s<>]+<<")
 PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that are longer
 
 
@@ -45,9 +44,7 @@ class Sentence(NamedTuple):
     long: bool = False  # it is a piece
     small: bool = False  # it, or what it is a piece of, is all in small letters
     shouted: bool = False  # it is all capitals, and its tokens are those of the same in small letters
-    mark: str = (
-        ""  # such as >>fra<<, of OPUS-MT's models with many target languages: typed before the line, and read here
-    )
+    mark: str = ""  # such as >>fra<<, of OPUS-MT's models with many target languages: typed before the line, read here
 
 
 def sentences_of(
@@ -69,7 +66,7 @@ def sentences_of(
         elif split:
             found += _pieces(sentence, tokenizer, longest, protection, usual)
         else:
-            found.append(sentence._replace(source=_cut(sentence.source, longest), whole=False))
+            found.append(sentence._replace(source=shortened(sentence.source, longest), whole=False))
     return found
 
 
@@ -79,7 +76,15 @@ def _read(parts: Sequence[Part], tokenizer: Tokenizer, protection: Protection, u
     encoded = tokenizer.encode([each.text for each in hidden])
     read = [
         Sentence(
-            part.line, part.gap, part.text, each, ids, each.text, each.text, small=each.text.islower(), mark=part.mark
+            part.line,
+            part.gap,
+            part.text,
+            each,
+            ids,
+            each.text,
+            each.text,
+            small=each.text.islower(),
+            mark=part.mark,
         )
         for part, each, ids in zip(parts, hidden, encoded, strict=True)
     ]
@@ -183,11 +188,16 @@ def _forms(word: str) -> list[str]:
 
 
 def _mark_of(text: str, tokenizer: Tokenizer) -> str:
-    match = MARK.match(text) if text.startswith(">>") else None
-    if match is None:
+    """The mark of a target language that a text begins with, if the vocabulary has it."""
+    if not text.startswith(">>"):
         return ""
-    ids = tokenizer.encode([match[0]])[0]
-    return match[0] if len(ids) == 1 and UNKNOWN not in ids else ""
+    return next((mark for mark in typed_marks(tokenizer) if text.startswith(mark)), "")
+
+
+def has_strange_mark(text: str, tokenizer: Tokenizer) -> bool:
+    """Whether a text begins with what looks like a mark of a language that the model does not know, in a model of
+    several: it would then write whichever language comes."""
+    return text.startswith(">>") and not _mark_of(text, tokenizer) and bool(typed_marks(tokenizer))
 
 
 def _parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection) -> Iterator[tuple[str, str, str]]:
@@ -205,7 +215,7 @@ def _parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection)
         gap = sentence[len(sentence.rstrip()) :] if text else gap + sentence
 
 
-def _cut(ids: list[int], longest: int) -> list[int]:
+def shortened(ids: list[int], longest: int) -> list[int]:
     """The first tokens of a source that is too long; where it ends with END and the mark of a language, those too."""
     ending = ids[-2:] if ids[-2:-1] == [END] else []
     return [*ids[: longest - len(ending)], *ending] if len(ids) > longest else ids
@@ -218,7 +228,7 @@ def _pieces(
     text, ids, typed = sentence.text, sentence.source, _mark_of(sentence.text, tokenizer)
     rest = text[len(typed) :].lstrip()
     if len(ids) <= min(longest, PIECE) or len(rest) < 2:
-        return [sentence._replace(source=_cut(ids, longest), whole=len(ids) <= longest, long=True)]
+        return [sentence._replace(source=shortened(ids, longest), whole=len(ids) <= longest, long=True)]
     left, right = halve(rest, protection.within(rest))
     between = left[len(left.rstrip()) :]
     first = f"{typed} {left.strip()}" if typed else left.strip()

@@ -20,7 +20,7 @@ from transduce.decoding.marks import Marks
 from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.results import Candidate, TargetScore, Translation, gravest, join_lines
 from transduce.decoding.roles import for_requests, make_roles
-from transduce.decoding.sentences import Sentence, sentences_of
+from transduce.decoding.sentences import Sentence, has_strange_mark, sentences_of
 from transduce.decoding.trust import Answer, Trust, Verdict, usual_of
 from transduce.decoding.wishes import Wishes, with_prefixes
 from transduce.decoding.wording import Wording
@@ -226,6 +226,10 @@ class Translator:
                 candidates, best = [candidates[i] for i in order], hypotheses[order[0]]
             others = self._alternatives(sentence, best, wording) if wording.wishes.alternatives else ()
             status = _status(sentence, request, best, wording)
+            if status == "ok" and not candidates[0].text.strip():
+                status = "doubtful"
+            elif status == "ok" and has_strange_mark(sentence.text, self.tokenizers.source):
+                status = "unknown"
             yield Translation(sentence.text, candidates[0].text, status, tuple(candidates), (), others)
 
     def _aligned(

@@ -60,8 +60,8 @@ class Usual:
 
     @staticmethod
     def learn(ids: np.ndarray, begins: np.ndarray, vocabulary: int) -> Usual:
-        """From sentences end to end, which begin there."""
-        ids = _with_ends(ids, begins)
+        """From sentences end to end, which begin there; one that is read several times an epoch counts once."""
+        ids = _with_ends(ids, np.unique(begins))
         before, after = ids[:-1], ids[1:]
         seen = len(np.unique(before * vocabulary + after))
         places = min(MOST_PLACES, 1 << (ROOM * seen - 1).bit_length())
@@ -187,8 +187,8 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
     shapes |= {"doubt": (count + 1,), "confidence": (count + 1,)}
     for name, shape in shapes.items():
         value = stored.get(name, torch.zeros(0)).double()
-        negative = name in ("tokens", "scales") and bool((value < 0).any())
+        negative = (name == "tokens" and bool((value < 0).any())) or (name == "scales" and bool((value <= 0).any()))
         if tuple(value.shape) != shape or negative or not value.isfinite().all():
             raise ModelError(f"{folder / TRUST} is damaged: {name} is not what it should be; train anew")
-    arrays = {name: value.numpy() for name, value in stored.items() if name in shapes}
+    arrays = {name: value.float().numpy() for name, value in stored.items() if name in shapes}
     return Trust(Usual(arrays.pop("tokens"), pairs.numpy()), **arrays)

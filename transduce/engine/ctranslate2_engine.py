@@ -172,9 +172,9 @@ def _converted(model: Transformer) -> Path:
     folder, which may come from anybody and hold anything under that name."""
     first = cast(EncoderLayer, model.encoder[0])
     unseen = (first.self_attention.heads, first.self_residual.norm_before, first.feed_forward.activation.__name__)
-    facts = (model, *unseen, model.source.scale, model.projection_scale)  # what weights do not show
+    facts = (model, *unseen, model.source.scale, model.projection_scale, library().__version__)  # not in weights
     stamp = hashlib.sha256(repr(facts).encode())
-    for weight in model.parameters():
+    for weight in (*model.parameters(), *model.buffers()):  # positions that are computed are no parameters
         stamp.update(weight.detach().float().numpy().tobytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "transduce" / "ctranslate2"
     place = cache / stamp.hexdigest()

@@ -41,6 +41,7 @@ class RecordedGradients:
     def add(self, batch: Batch, share: float) -> Tensor:
         numbers = [*batch.source, *batch.target_in, batch.target_out]
         if self._graph is None:
+            self.working.renew_frozen()
             self._graph = self._try_to_record(numbers)
         for place, new in zip(self._places, numbers, strict=True):
             place.copy_(new, non_blocking=True)

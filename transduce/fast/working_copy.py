@@ -22,11 +22,17 @@ class WorkingCopy(NamedTuple):
 
     model: Seq2Seq
     casts: Tensor | None  # of the first so many numbers of the flat weights; None: nothing is cast
+    frozen: list[tuple[Tensor, Tensor]]  # casts of what does not learn, each with the weight that it is of
 
     def renew(self, flat: FlatWeights) -> None:
         """After an update: the casts follow the weights."""
         if self.casts is not None:
             self.casts.copy_(flat.weights.detach()[: self.casts.numel()])
+
+    def renew_frozen(self) -> None:
+        """Before training begins: a run that goes on has read its weights since the copy was made."""
+        for cast, weight in self.frozen:
+            cast.copy_(weight)
 
 
 def working_copy(model: Seq2Seq, flat: FlatWeights) -> WorkingCopy:
@@ -36,7 +42,7 @@ def working_copy(model: Seq2Seq, flat: FlatWeights) -> WorkingCopy:
         weight.data = original.data
     dtype = model.activation_dtype
     if dtype is None:
-        return WorkingCopy(working, None)
+        return WorkingCopy(working, None, [])
     products = {
         f"{name}.{part}": weight
         for name, module in working.named_modules()
@@ -45,7 +51,9 @@ def working_copy(model: Seq2Seq, flat: FlatWeights) -> WorkingCopy:
     }
     end = max((place.end for place in flat.places if place.name in products), default=0)
     casts = torch.zeros(end, dtype=dtype, device=flat.weights.device)
-    views = flat.by_name(casts)
+    views, frozen = flat.by_name(casts), []
     for name, weight in products.items():
-        weight.data = views[name] if name in views else weight.data.to(dtype)  # what does not learn is cast once
-    return WorkingCopy(working, casts)
+        if name not in views:
+            frozen.append((weight.data.to(dtype), weight.data))
+        weight.data = views[name] if name in views else frozen[-1][0]
+    return WorkingCopy(working, casts, frozen)

@@ -29,21 +29,37 @@ TRIES, PAUSE = 20, 0.05  # seconds; who only looks (is_locked) holds a lock for 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Within, no other process may lock this folder; it is made if it is not there, and removed if it stays empty."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        try:
-            yield
-        finally:
-            _remove_empty(made)
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor, made = _taken(folder)
     try:
-        if _take(descriptor, folder) and RunFolder(folder).training.exists():
+        if descriptor is not None and RunFolder(folder).training.exists():
             sign(RunFolder(folder))  # of a new one, training does when it has its config
         yield
     finally:
         _remove_empty(made)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _taken(folder: Path) -> tuple[int | None, list[Path]]:
+    """A descriptor that holds the lock, None where the system has none; and the folders that were made. Whoever had the
+    folder while we waited may have removed it, empty as it was: then what we hold is no longer what lies there."""
+    while True:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            return None, made
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            _take(descriptor, folder)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(folder), os.fstat(descriptor)):
+                    return descriptor, made
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 

@@ -15,3 +15,4 @@ class Converted(NamedTuple):
     settings: Settings
     weights: dict[str, Tensor]
     tokenizers: dict[str, bytes]
+    notes: tuple[str, ...] = ()  # sentences on what is not taken over

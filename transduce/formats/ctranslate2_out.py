@@ -26,13 +26,11 @@ from transduce.signals import usable_cores
 from transduce.text.special import BEGIN, PAD, SPECIAL
 from transduce.text.tokenizers import Tokenizers
 
-COMPUTE_TYPES = ("float32", "int16", "int8", "int8_float32")
-
 
 def library() -> Any:
     """CTranslate2, an extra."""
     if importlib.util.find_spec("ctranslate2") is None:
-        raise SettingsError("--engine ctranslate2 needs CTranslate2: pip install 'transduce[ctranslate2]'")
+        raise SettingsError("this needs CTranslate2: pip install 'transduce[ctranslate2]'")
     import ctranslate2  # noqa: PLC0415  (an extra)
 
     return ctranslate2
@@ -43,23 +41,23 @@ def token_name(token: int) -> str:
 
 
 def why_not(model: Seq2Seq) -> str | None:
-    """What of a model CTranslate2 does not have; None: it has everything."""
+    """What CTranslate2 does that keeps a model from it, as words that follow its name; None: nothing."""
     if type(model) is not Transformer:
-        return "it has no recurrent models and no classifiers"
+        return "has no recurrent models and no classifiers"
     attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     if any(type(a.score) is not ScaledDot for a in attentions):
-        return "it has the scaled dot score only"
+        return "has the scaled dot score only"
     width = model.projection.in_features
     if any(a.heads * a.d_k != width or a.heads * a.d_v != width for a in attentions):
-        return "its heads share the model's width among them"
+        return "shares the model's width among heads"
     first = cast(EncoderLayer, model.encoder[0])
     before = first.self_residual.norm_before
     if isinstance(model.encoder_norm, LayerNorm) != before or isinstance(model.decoder_norm, LayerNorm) != before:
-        return "it has a final norm where the norm comes before, and none where it comes after"
+        return "has a final norm where the norm comes before, and none where it comes after"
     if any(module.eps != 1e-5 for module in model.modules() if isinstance(module, LayerNorm)):
-        return "its norms have an epsilon of 1e-5"
+        return "has norms with an epsilon of 1e-5"
     if model.source.scale != model.target.scale:
-        return "it scales both embeddings or none"
+        return "scales both embeddings or none"
     return None
 
 
@@ -153,26 +151,28 @@ def _norm(to: Any, norm: nn.LayerNorm) -> None:
 
 
 class Copy:
-    """CTranslate2 with what was written; translations of at most so many tokens."""
+    """CTranslate2 with what was written."""
 
-    def __init__(self, folder: Path, tokenizers: Tokenizers, most: int, length_penalty: float) -> None:
+    def __init__(self, folder: Path, tokenizers: Tokenizers, length_penalty: float) -> None:
         self.translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
         self.source, self.target = tokenizers.source, tokenizers.target
         self.ids = {piece: i for i, piece in enumerate(self.target.pieces(range(self.target.size)))}
         self.how: dict[str, Any] = {
-            "max_decoding_length": most,
+            "min_decoding_length": 0,
             "length_penalty": length_penalty,
             "disable_unk": True,
             "suppress_sequences": [[SPECIAL[PAD]], [SPECIAL[BEGIN]]],
             "max_input_length": 0,
         }
 
-    def translate(self, line: str, beam: int) -> str:
-        pieces = self.source.pieces(self.source.encode([line])[0])
-        found = self.translator.translate_batch([pieces], beam_size=beam, **self.how)[0]
+    def translate(self, line: str, beam: int, most: int) -> str:
+        pieces, how = self.source.pieces(self.source.encode([line])[0]), {**self.how, "max_decoding_length": most}
+        found = self.translator.translate_batch([pieces], beam_size=beam, **how)[0]
         return self.target.decode([self.ids[token] for token in found.hypotheses[0]])
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
         """Of each token of a target, and of its END."""
-        found = self.translator.score_batch([self.source.pieces(source)], [self.target.pieces(target)])[0]
+        found = self.translator.score_batch(
+            [self.source.pieces(source)], [self.target.pieces(target)], max_input_length=0
+        )[0]
         return np.array(found.log_probs)

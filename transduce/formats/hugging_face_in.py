@@ -5,7 +5,7 @@ The file names, and what config.json calls things, are Hugging Face's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
     positions: Literal["halves", "fairseq", "learned"]
     embedding_norm: bool
     has_bias: bool  # in the projection onto the vocabulary
-    forced_end: bool = True  # where config.json does not say
+    forced_end: bool = True  # by the library of older folders, whose config.json alone says how to search
 
 
 KINDS = {
@@ -59,12 +59,45 @@ TEXTS: dict[str, Callable[[Path, Mapping[str, Any]], Text]] = {
 }
 
 
+# How `generate` searches, by the names of its settings: those that are taken over, and others that would change a text,
+# each with its value where it does nothing.
+TAKEN = {"num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "min_length", "repetition_penalty"}
+TAKEN |= {"forced_eos_token_id"}
+NOT_TAKEN: dict[str, Any] = {"do_sample": False, "num_beam_groups": 1, "max_new_tokens": None, "min_new_tokens": None}
+NOT_TAKEN |= {"suppress_tokens": None, "begin_suppress_tokens": None, "exponential_decay_length_penalty": None}
+NOT_TAKEN |= {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "sequence_bias": None}
+
+
 def read(folder: Path) -> Converted:
-    """A model of one of the kinds."""
-    config = {**read_json(folder / CONFIG, SMALL), **_generation(folder)}
+    """A model of one of the kinds. Where there is a generation_config.json, it alone says how to search."""
+    config, path = read_json(folder / CONFIG, SMALL), folder / GENERATION
+    if path.exists():
+        told = {key: value for key, value in read_json(path, SMALL).items() if value is not None}
+        config = {key: value for key, value in config.items() if key not in {*TAKEN, *NOT_TAKEN, "bad_words_ids"}}
+        config |= {"forced_eos_token_id": None, **told, "model_type": config.get("model_type")}
     kind = _kind(folder, config)
     text = TEXTS[config["model_type"]](folder, config)
-    return converted(folder, config, kind, text, _as_whole(read_folder(folder)))
+    found = converted(folder, config, kind, text, _as_whole(read_folder(folder)))
+    return found._replace(notes=tuple(_not_taken_over(config)))
+
+
+def _not_taken_over(config: Mapping[str, Any]) -> Iterator[str]:
+    """What of its `generate` is done otherwise here."""
+    lost = [f"{key}={config[key]}" for key, usual in NOT_TAKEN.items() if config.get(key, usual) not in (usual, [])]
+    special = {*_ids(config.get("pad_token_id")), *_ids(config.get("bos_token_id")), *_ids(config.get("unk_token_id"))}
+    special |= {*_ids(config.get("decoder_start_token_id")), 0, 1, 3}  # which are never written here
+    bad = [words for words in config.get("bad_words_ids") or () if isinstance(words, list) and not special & {*words}]
+    lost += [f"bad_words_ids of {len(bad):,} words (--forbid keeps words from being written)"] if bad else []
+    if number(config, "length_penalty", 1.0) < 0:
+        lost.append(f"length_penalty={config['length_penalty']}, for which it is 0 here")
+    if number(config, "repetition_penalty", 1.0) < 1:
+        lost.append(f"repetition_penalty={config['repetition_penalty']}")
+    if config["model_type"] == "marian" and config.get("forced_bos_token_id") is not None:
+        lost.append(f"forced_bos_token_id={config['forced_bos_token_id']}")
+    if lost:
+        yield f"of how the model wants to be searched this is not taken over: {', '.join(lost)}"
+    if config["model_type"] == "bart" and config.get("forced_bos_token_id") is None:
+        yield "every translation begins with <s> here, which the folder does not say (forced_bos_token_id)"
 
 
 def converted(
@@ -140,15 +173,21 @@ def search_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """As its `generate` would search, but for `max_length`: how long a translation may become, its source decides."""
     early, end = config.get("early_stopping"), config.get("eos_token_id")
     forced = config.get("forced_eos_token_id", end if kind.forced_end else None)
+    forces_end = bool(_ids(forced) & _ids(end))  # either may be a list
     return {
         "beam": whole(config, "num_beams", 1),
         "penalty": "plain",
-        "length_penalty": number(config, "length_penalty", 1.0),
+        "length_penalty": max(0.0, number(config, "length_penalty", 1.0)),
+        "repetition_penalty": max(1.0, number(config, "repetition_penalty", 1.0)),
         "no_repeat": whole(config, "no_repeat_ngram_size", 0),
         "min_length": max(0, whole(config, "min_length", 0) - 1),  # theirs counts what a translation begins with
         "stop": "usual" if early is True else "exact" if early == "never" else "likely",
-        "forced_end": forced is not None and forced == end,
+        "forced_end": forces_end,
     }
+
+
+def _ids(value: Any) -> set[Any]:
+    return set() if value is None else set(value if isinstance(value, list) else [value])
 
 
 def layer_names(m: ModelSettings) -> dict[str, str]:
@@ -215,15 +254,3 @@ def _norms(m: ModelSettings) -> dict[str, str]:
     names = {f"{side}.norm": f"model.{stack}.layernorm_embedding" for stack, side in STACKS.items()}
     names = names if m.embedding_norm else {}
     return names | ({f"{stack}_norm": f"model.{stack}.layer_norm" for stack in STACKS} if m.norm == "before" else {})
-
-
-def _generation(folder: Path) -> dict[str, Any]:
-    """How the model wants to be searched; older folders have that in config.json."""
-    path = folder / GENERATION
-    known: tuple[str, ...] = ("num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "min_length")
-    known += ("decoder_start_token_id", "renormalize_logits")
-    if not path.exists():
-        return {}
-    found = read_json(path, SMALL)
-    said = {key: found[key] for key in known if found.get(key) is not None}
-    return {**said, "forced_eos_token_id": found.get("forced_eos_token_id")}  # what it does not say is not done

@@ -30,26 +30,27 @@ TYPICAL = 15  # tokens of a translation: for that length the two penalties are m
 
 
 def why_not(settings: Settings) -> str | None:
-    """What of a model the format cannot express; None: it can express all of it."""
+    """What the format does that keeps a model from going out, as words that follow "the format ..."; None: nothing."""
     m, t = settings.model, settings.text
     before = m.norm == "before"
     reasons = {
-        "it has Transformers only": m.kind != "transformer",
-        "it has the scaled dot score only": m.score != "scaled",
-        "its heads share the model's width among them": {m.d_k or m.d_model // m.heads, m.d_v or m.d_model // m.heads}
+        "has Transformers only": m.kind != "transformer",
+        "has the scaled dot score only": m.score != "scaled",
+        "shares the model's width among heads": {m.d_k or m.d_model // m.heads, m.d_v or m.d_model // m.heads}
         != {m.d_model / m.heads},
-        "it has biases in every projection": not m.attention_bias,
-        "its positions are sin/cos": m.positions not in ("sinusoid", "halves"),
-        "it has no norm of the embeddings": m.embedding_norm,
-        "it has a final norm where the norm comes before, and none where it comes after": m.final_norm
+        "has biases in every projection": not m.attention_bias,
+        "has the paper's sin/cos positions only": m.positions not in ("sinusoid", "halves"),
+        "has no norm of the embeddings": m.embedding_norm,
+        "has a final norm where the norm comes before, and none where it comes after": m.final_norm
         not in (None, before),
-        "it scales embeddings or nothing": m.scale == "projection",
-        "its norms have an epsilon of 1e-5": m.eps != 1e-5,
-        "it has no model with two vocabularies and norms before the layers (ctranslate2 and onnx have; or train with "
+        "scales embeddings or nothing": m.scale == "projection",
+        "has norms with an epsilon of 1e-5": m.eps != 1e-5,
+        "has no model with two vocabularies and norms before the layers (ctranslate2 and onnx have; or train with "
         "model.norm=after)": before and not (t.joint or t.same_ids),
-        "it cuts text with SentencePiece": t.tokenizer not in ("bpe", "unigram"),
-        "it knows no marks of case (text.case=marks)": t.case == "marks",
-        "it cannot lower-case text": t.lowercase,
+        "cuts text with SentencePiece": t.tokenizer not in ("bpe", "unigram"),
+        "knows no marks of case (text.case=marks)": t.case == "marks",
+        "cannot lower-case text": t.lowercase,
+        "ends every source with </s> (model.source_end)": not m.source_end,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -123,6 +124,8 @@ def _generation(settings: Settings) -> dict[str, Any]:
         "eos_token_id": END,
         "decoder_start_token_id": BEGIN,
         **({"forced_eos_token_id": END} if s.forced_end else {}),
+        **({"no_repeat_ngram_size": s.no_repeat} if s.no_repeat else {}),
+        **({"min_length": s.min_length + 1} if s.min_length else {}),  # what a translation begins with counts there
     }
 
 
@@ -182,9 +185,9 @@ def _json(content: dict[str, Any]) -> bytes:
 
 
 class Copy:
-    """Hugging Face's library with such a folder; translations of at most so many tokens."""
+    """Hugging Face's library with such a folder."""
 
-    def __init__(self, folder: Path, most: int) -> None:
+    def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, logging  # noqa: PLC0415  (not needed to write)
 
         logging.set_verbosity_error()
@@ -192,12 +195,12 @@ class Copy:
         with warnings.catch_warnings(action="ignore"):  # it recommends another package
             self.model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.most = most
+        self.forced = self.model.generation_config.forced_eos_token_id is not None
 
     @torch.inference_mode()
-    def translate(self, line: str, beam: int) -> str:
-        rows = self.tokenizer([line], return_tensors="pt")
-        out = self.model.generate(**rows, num_beams=beam, do_sample=False, max_new_tokens=self.most, max_length=None)
+    def translate(self, line: str, beam: int, most: int) -> str:
+        rows, most = self.tokenizer([line], return_tensors="pt"), most + self.forced
+        out = self.model.generate(**rows, num_beams=beam, do_sample=False, max_new_tokens=most, max_length=None)
         return str(self.tokenizer.decode(out[0], skip_special_tokens=True, use_source_tokenizer=False))
 
     @torch.inference_mode()

@@ -17,6 +17,8 @@ from transduce.text.languages import EVERY_TEXT, mark_of
 SENTENCE_PIECES = "sentencepiece.bpe.model"
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before all pieces
 LISTS = ("special_tokens_map.json", "tokenizer_config.json")  # either may name the languages
+KNOWN_CUTTERS = {"", "M2M100Tokenizer", "NllbTokenizer", "MBart50Tokenizer", "MBartTokenizer", "PreTrainedTokenizer"}
+KNOWN_CUTTERS |= {"TokenizersBackend"}  # as the newest programs call any
 NO_LANGUAGES = ("<mask>", *FAIRSEQ)
 OF_MBART = (  # the older one, whose folders list no languages
     *("ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN", "it_IT", "ja_XX"),
@@ -58,6 +60,11 @@ def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
 def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     """One SentencePiece model for many languages, with their marks behind its pieces: M2M100, NLLB, mBART-50; and the
     older mBART, whose sources end with END and a mark, and whose translations begin with the mark of one language."""
+    cutter = _cutter(folder)
+    if cutter not in KNOWN_CUTTERS or any(folder.glob("tokenization_*.py")):
+        raise ModelError(
+            f"{folder} puts marks of languages in a way of its own ({cutter}), in code that is not run here"
+        )
     if not (folder / SENTENCE_PIECES).exists() and (folder / "tokenizer.json").exists():
         raise ModelError(
             f"{folder} has no {SENTENCE_PIECES}, which newer programs leave out: copy that of the original there"
@@ -82,8 +89,17 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     marks = [mark_of(language) for language in languages.values()]
     settings = {"tokenizer": kind_of(model), "joint": True, "vocabulary": len(vocabulary.tokens)}
     settings |= {"mark_place": "behind"} if older else {}
+    if not older and (only := languages.get(config.get("forced_bos_token_id") or -1)):
+        settings |= {"target_language": only}  # a model of many languages to one
     files = [renumbered(model, vocabulary.tokens, controls=[mark for mark in marks if mark in vocabulary.tokens])]
     return Text(settings, [vocabulary], files, {"source_end": False} if older else {})
+
+
+def _cutter(folder: Path) -> str:
+    """The class that a folder says its tokenizer is of, without what tells its speed."""
+    path = folder / "tokenizer_config.json"
+    named = read_json(path, VOCABULARY).get("tokenizer_class") if path.exists() else None
+    return str(named or "").removesuffix("Fast")
 
 
 def text_of_bytes(folder: Path, config: Mapping[str, Any]) -> Text:

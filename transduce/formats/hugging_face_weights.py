@@ -15,6 +15,7 @@ from transduce.models.weights import read_weights
 
 WEIGHTS, PICKLE = "model.safetensors", "pytorch_model.bin"
 MOST_FILES = 1000
+OTHERS = (".h5", ".ot", ".msgpack", ".onnx", ".gguf", ".pt", ".bin", ".safetensors")  # files in which weights may lie
 Read = Callable[[Path], dict[str, Tensor]]
 
 
@@ -26,7 +27,15 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
             return read((folder / name).resolve())
         if (folder / f"{name}.index.json").exists():
             return _read_all(folder, f"{name}.index.json", read)
-    return read_weights(folder / WEIGHTS)  # which says that it is not there
+    if (folder / "adapter_config.json").exists():
+        raise ModelError(
+            f"{folder} holds adapters, not a model: merge them into theirs (merge_and_unload of peft) first"
+        )
+    there = ", ".join(sorted(path.name for path in folder.iterdir() if path.suffix in OTHERS)[:3])
+    raise ModelError(
+        f"{folder} has no {WEIGHTS} or {PICKLE}, nor an index of several such files"
+        + (f"; what is there, {there}, is of another kind" if there else "")
+    )
 
 
 def _read_all(folder: Path, index: str, read: Read) -> dict[str, Tensor]:

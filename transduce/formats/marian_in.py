@@ -56,9 +56,18 @@ def find(source: Path) -> Path | None:
         return source
     found = sorted(source.glob(f"*{ENDING}")) if source.is_dir() else []
     found = [path for path in found if not path.name.endswith(f".optimizer{ENDING}")]
-    if len(found) > 1:
+    named = (
+        [Path(str(name)).name for name in listed] if isinstance(listed := _decoder(source).get("models"), list) else []
+    )
+    meant = [path for path in found if path.name in named]
+    if len(meant) > 1:
+        raise ModelError(
+            f"{source} holds an ensemble of {len(meant)} models: convert each by its name, such as {meant[0]}, and let "
+            f"them translate together: transduce translate ONE --with OTHER"
+        )
+    if len(found) > 1 and not meant:
         raise ModelError(f"{source} holds {len(found)} {ENDING} files; name the one that is meant: {found[0]}")
-    return found[0] if found else None
+    return next(iter(meant or found), None)
 
 
 def binary_in(source: Path) -> Path | None:
@@ -77,7 +86,7 @@ def read(path: Path) -> Converted:
     """A Transformer whose norms come after its layers, as Marian trains them if not told otherwise."""
     arrays = _arrays(path)
     config = _settings(arrays, path)
-    held = Tensors(_tensors(arrays), path)
+    held = Tensors(_tensors(arrays, path), path)
     tied_all = "Wemb" in held
     of_source, of_target = ("Wemb", "Wemb") if tied_all else ("encoder_Wemb", "decoder_Wemb")
     names, models = _vocabulary(path.parent)
@@ -89,7 +98,7 @@ def read(path: Path) -> Converted:
             raise ModelError(f"{path} says {theirs}={str(config[theirs])[:40]}, and holds {m[ours]} such layers")
     m |= {"tie_source": tied_all, "tie_output": not any(n in held for n in ("decoder_ff_logit_out_W", OUT))}
     text = text_settings(source, target, models)
-    search = {"beam": 6, "penalty": "plain", "length_penalty": 1.0}
+    search = {"beam": 6, "penalty": "plain", "length_penalty": 1.0, **_search(_decoder(path.parent))}
     data = {"max_tokens": min(DataSettings.max_tokens, POSITIONS)}
     try:
         settings = compose({"model": m, "text": text, "data": data, "search": search})
@@ -135,12 +144,12 @@ def _settings(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Any]:
     return content
 
 
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+def _tensors(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Tensor]:
     floats = {name: array for name, array in arrays.items() if name != SETTINGS and array.dtype.kind == "f"}
     found = {name: torch.from_numpy(np.array(array, np.float32)) for name, array in floats.items()}
     broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
     if broken is not None:
-        raise ModelError(f"it holds numbers that are infinite or none (NaN), in {broken[:80]}")
+        raise ModelError(f"{path} holds infinite or NaN values, in {broken[:80]}")
     return found
 
 
@@ -220,6 +229,10 @@ def _vocabulary(folder: Path) -> tuple[list[dict[int, str]], list[bytes]]:
         raise ModelError(
             f"{folder} must hold source.spm and target.spm, or one .spm for both languages; rename what is there so"
         )
+    if len(cutters) == 1 and cutters[0] in two and len(said) != 1:
+        raise ModelError(
+            f"{folder} has no {two[1 - two.index(cutters[0])].name}; a single .spm would be for both languages"
+        )
     models = [read_file(path, VOCABULARY) for path in cutters]
     lists = said if said and not any(path.suffix == ".spm" for path in said) else _lists(folder)
     if lists:
@@ -231,17 +244,30 @@ def _vocabulary(folder: Path) -> tuple[list[dict[int, str]], list[bytes]]:
 
 def _said(folder: Path) -> list[Path]:
     """The vocabularies of source and target that a *decoder.yml names, if both are in the folder."""
+    listed = _decoder(folder).get("vocabs")
+    if not isinstance(listed, list):
+        return []
+    there = {path.name: path for path in folder.iterdir()}
+    found = [there.get(Path(str(name)).name) for name in listed]
+    return [place for place in found if place is not None] if len(found) == 2 and None not in found else []
+
+
+def _decoder(folder: Path) -> dict[str, Any]:
+    """What a *decoder.yml says of how to translate."""
     for path in sorted(folder.glob("*decoder.yml")):
         try:
             content = config_file.plain_yaml(read_file(path, SMALL).decode("utf-8"))
         except ValueError as error:
             raise ModelError(f"{path} cannot be read: {error}") from error
-        listed = content.get("vocabs") if isinstance(content, dict) else None
-        if isinstance(listed, list):
-            there = {path.name: path for path in folder.iterdir()}
-            found = [there.get(Path(str(name)).name) for name in listed]
-            return [place for place in found if place is not None] if len(found) == 2 and None not in found else []
-    return []
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
+    """Its beam, and the power of the length that scores are divided by, where it says them."""
+    names = {"beam-size": "beam", "normalize": "length_penalty"}
+    return {ours: str(decoder[theirs]) for theirs, ours in names.items() if theirs in decoder}
 
 
 def _lists(folder: Path) -> list[Path]:

@@ -48,13 +48,13 @@ def library() -> Any:
 
 
 def why_not(model: Seq2Seq) -> str | None:
-    """What of a model is not written here; None: nothing."""
+    """What keeps a model from being written, as words that follow "onnx"; None: nothing."""
     if type(model) is not Transformer:
-        return "only Transformers are written, no recurrent models and no classifiers"
+        return "has Transformers only here, no recurrent models and no classifiers"
     if any(type(m.score) not in (ScaledDot, Dot) for m in model.modules() if isinstance(m, MultiHeadAttention)):
-        return "only the dot scores are written"
+        return "has the dot scores only here"
     size = sum(weight.nbytes for weight in model.parameters())
-    return None if size < LARGEST else f"its weights have {size:,} bytes, and a file of ONNX ends at two billion"
+    return None if size < LARGEST else f"has files of two billion bytes at most, and these weights have {size:,}"
 
 
 class Graph:
@@ -247,7 +247,8 @@ class Copy:
     def __init__(self, runner: OnnxTranslator) -> None:
         self.runner = runner
 
-    def translate(self, line: str, beam: int) -> str:
+    def translate(self, line: str, beam: int, most: int) -> str:
+        """Its limit is its own, and the same."""
         return self.runner.translate(line, beam)
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:

@@ -125,7 +125,7 @@ class Translator:
 
 
 def normalised(text: str) -> str:
-    return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+    return " ".join(unicodedata.normalize("NFC", INVISIBLE.sub("", text)).split())
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ Both forms are read: a zip archive, as torch.save writes since 1.6, and the one 
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import zipfile
@@ -45,7 +46,8 @@ ASIDE = {  # of numpy, whose numbers lie beside a model in a checkpoint: they ar
 }
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # with which the older form begins
 LARGEST_PICKLE = 64_000_000  # bytes of instructions
-MANY = 100_000  # tensors, and numbers of a shape
+MANY = 100_000  # tensors
+MOST_AXES, HIGHEST = 16, 2**63  # of a tensor; and below it every number of its shape
 SHARED, SPARE = 8, 100_000_000  # so many names may one tensor have; bytes that are never too many
 
 
@@ -96,13 +98,15 @@ def read_pickled(path: Path, part: str | None = None) -> dict[str, Tensor]:
         claimed = sum(math.prod(one.shape) * one.storage.dtype.itemsize for one in described.values())
         if claimed > SHARED * path.stat().st_size + SPARE:
             raise ValueError(f"its tensors would have {claimed:,} bytes")
-        tensors = {name: _tensor(value, numbers, path) for name, value in described.items()}
+        numbers = functools.lru_cache(maxsize=1)(numbers)  # each storage is read once, whoever shares it
+        by_storage = sorted(described.items(), key=lambda one: one[1].storage.key)
+        tensors = {name: _tensor(value, numbers, path) for name, value in by_storage}
     except BROKEN as error:
         raise _unsafe(path, error) from error
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     if broken is not None:
         raise ModelError(f"{path} holds numbers that are infinite or none (NaN), in {str(broken)[:80]}")
-    return tensors
+    return {name: tensors[name] for name in described}
 
 
 def plain_part(path: Path, *names: str) -> Mapping[str, Any]:
@@ -281,7 +285,9 @@ def _do(name: str, argument: Any, stack: list[Any]) -> None:
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
-    place = max(i for i, item in enumerate(stack) if item is _MARK)
+    place = len(stack) - 1
+    while stack[place] is not _MARK:  # an IndexError, where there is none
+        place -= 1
     items = stack[place + 1 :]
     del stack[place:]
     return items
@@ -324,6 +330,7 @@ def _described(called: Name, given: Any) -> Any:
         return given[0]
     storage, offset, shape, stride = given[:4]
     numbers = [offset, *shape, *stride]
-    if not isinstance(storage, Storage) or len(numbers) > MANY or not all(isinstance(n, int) for n in numbers):
+    fits = len(shape) == len(stride) <= MOST_AXES and all(isinstance(n, int) and 0 <= n < HIGHEST for n in numbers)
+    if not isinstance(storage, Storage) or not fits:
         raise ValueError("it describes a tensor in no known way")
     return Described(storage, offset, tuple(shape), tuple(stride))

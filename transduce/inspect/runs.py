@@ -117,10 +117,18 @@ def find(folder: Path) -> list[Run]:
     """Every run in a folder, at any depth, by name."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
-    runs = [read_run(path.parent) for path in sorted(folder.rglob(METRICS))]
+    runs = [_read_or_name(path.parent) for path in sorted(folder.rglob(METRICS))]
     if not runs:
         raise DataError(f"{folder} holds no run: no metrics.jsonl in it or below it")
     return runs
+
+
+def _read_or_name(folder: Path) -> Run:
+    """One that cannot be read does not hide the others."""
+    try:
+        return read_run(folder)
+    except (UserError, OSError):
+        return Run(folder, [], [], [], "bleu", None, "unreadable", None)
 
 
 def table(runs: Sequence[Run], root: Path | None = None) -> Iterator[str]:

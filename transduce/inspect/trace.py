@@ -12,18 +12,23 @@ import numpy as np
 import torch
 
 from transduce.data.layout import lay_out
-from transduce.decoding.hypotheses import Beams, Penalty, Request
-from transduce.decoding.marks import Marks
+from transduce.decoding.hypotheses import Beams, Request
+from transduce.decoding.mbr import most_like_the_others
+from transduce.decoding.roles import for_requests, make_roles
 from transduce.decoding.rules import never_written
-from transduce.decoding.search import Roles, search
+from transduce.decoding.search import search
+from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.translator import Translator
+from transduce.decoding.trust import usual_of
+from transduce.decoding.wishes import Wishes
+from transduce.decoding.wording import Wording
 from transduce.errors import DataError
 from transduce.inspect import page, plots
 from transduce.inspect.kinds import ATTENTION_KINDS
 from transduce.inspect.words import joined, merge, words
 from transduce.models.kinds import kind_of
 from transduce.text.normalise import normalise
-from transduce.text.protect import Hidden, Protection
+from transduce.text.protect import Hidden
 from transduce.text.special import BEGIN, END, SPECIAL
 from transduce.text.tokenizers import Tokenizer
 
@@ -164,15 +169,22 @@ class Trace:
 @torch.inference_mode()
 def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     """Translate `text`, or read `target` as its translation, and note everything on the way."""
-    read, written = _hidden(model.tokenizers.protection, text, target)
-    source_ids = _encode(model.tokenizers.source, read, "sentence", model.lengths.longest)
+    for given in (text, "" if target is None else target):
+        if not isinstance(given, str):
+            raise DataError(f"a sentence is text, not {type(given).__name__}: {given!r}")
+    nodes: tuple[Node, ...] = ()
+    shouted = False
+    if target is None:
+        sentence = _read(model, text)
+        read = written = sentence.hidden
+        source_ids, shouted = sentence.source, sentence.shouted
+        target_ids, nodes = _follow_beams(model, sentence)
+    else:
+        read, written = model.tokenizers.protection.hide_pair(normalise(text), normalise(target))
+        source_ids = _encode(model.tokenizers.source, read, "sentence", model.lengths.longest)
+        target_ids = _encode(model.tokenizers.target, written, "target", model.lengths.longest)
     if not source_ids:
         raise DataError("there is nothing to look at: the sentence is empty")
-    nodes: tuple[Node, ...] = ()
-    if target is None:
-        target_ids, nodes = _follow_beams(model, read, source_ids)
-    else:
-        target_ids = _encode(model.tokenizers.target, written, "target", model.lengths.longest)
     source = lay_out([[[*source_ids, END]]]).to(model.device)
     target_in = lay_out([[[BEGIN, *target_ids]]]).to(model.device)
     model.model.eval()
@@ -186,9 +198,10 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     of_target = torch.tensor([*target_ids, END], device=p.device)
     best, ids = p.topk(min(BEST, p.size(1)))
     names = [_names(model.tokenizers.target, row, read) for row in ids.tolist()]
+    translation = model.tokenizers.target.decode(target_ids)
     return Trace(
         text=normalise(text),
-        translation=written.restore(model.tokenizers.target.decode(target_ids)),
+        translation=written.restore(translation.upper() if shouted else translation),
         source=_names(model.tokenizers.source, [*source_ids, END], read),
         target=_names(model.tokenizers.target, [*target_ids, END], read),
         read=_names(model.tokenizers.target, [BEGIN, *target_ids], read),
@@ -202,15 +215,13 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
     )
 
 
-def _hidden(protection: Protection, text: str, target: str | None) -> tuple[Hidden, Hidden]:
-    """Source and target as tokenizers read them; of a target that is yet to be written, what its marks stand for."""
-    for given in (text, "" if target is None else target):
-        if not isinstance(given, str):
-            raise DataError(f"a sentence is text, not {type(given).__name__}: {given!r}")
-    if target is not None:
-        return protection.hide_pair(normalise(text), normalise(target))
-    source = protection.hide(normalise(text))
-    return source, source
+def _read(model: Translator, text: str) -> Sentence:
+    """A sentence as `translate` reads it: also TEXT IN CAPITALS."""
+    t, longest = model.tokenizers, model.lengths.longest
+    (sentence,) = sentences_of([text], t.source, longest, False, t.protection, usual_of(model.trust, t.settings))
+    if not sentence.whole:
+        _encode(t.source, sentence.hidden, "sentence", longest)  # complains
+    return sentence
 
 
 def _encode(tokenizer: Tokenizer, hidden: Hidden, what: str, longest: int) -> list[int]:
@@ -228,37 +239,43 @@ def _names(tokenizer: Tokenizer, ids: list[int], hidden: Hidden) -> tuple[str, .
     return tuple(SPECIAL[i] if i < len(SPECIAL) else hidden.name(tokenizer.pieces([i])[0]) for i in ids)
 
 
-def _follow_beams(model: Translator, read: Hidden, source_ids: list[int]) -> tuple[list[int], tuple[Node, ...]]:
+def _follow_beams(model: Translator, sentence: Sentence) -> tuple[list[int], tuple[Node, ...]]:
     """The translation, and every hypothesis that was followed on the way to it, as a tree."""
-    s = model.search
-    begin = model.tokenizers.target.begin
-    penalty = Penalty(s.length_penalty, s.penalty == "plain", before=len(begin), forced_end=s.forced_end)
-    seen: dict[tuple[int, ...], float] = {}
+    s, t = model.search, model.tokenizers
+    wording = Wording(Wishes(), t.target, t.source, t.protection)
+    length = len(sentence.source)
+    request = Request(sentence.source, model.lengths.limit(length), model.lengths.least(length))
+    roles = for_requests(make_roles(s, wording), [request], wording)
+    begin, seen = t.target.begin, dict[tuple[int, ...], float]()
 
     def watch(beams: Beams) -> None:
         for row, scores in zip(beams.tokens.tolist(), beams.scores.tolist(), strict=True):
             for tokens, total in zip(row, scores, strict=True):
                 if total > float("-inf"):
-                    seen[tuple(tokens)] = penalty.score(total, len(tokens))
-        for hypothesis in beams.finished[0]:
-            if hypothesis.complete:  # the others ran into the limit: nobody wrote an end
-                seen[(*hypothesis.tokens, END)] = hypothesis.score
+                    seen[tuple(tokens)] = roles.penalty.score(total, len(tokens))
+        for hypothesis in beams.finished[0]:  # those that ran into the limit have no end, but may be scored with one
+            end = (END,) if hypothesis.complete else ()
+            seen[*hypothesis.tokens, *end] = hypothesis.score
 
     model.model.eval()
-    request = Request(source_ids, model.lengths.limit(len(source_ids)))
-    rules = [Marks(model.tokenizers.source, model.tokenizers.target).each_once] if read.items else []
-    roles = Roles(s.beam, 1, penalty, rules, stop=s.stop, begin=begin, ended_first=s.stop == "exact")
     hypotheses = search(model.model, [request], roles, model.device, watch)[0]
+    if wording.marks is not None and wording.marks.astray([request], [hypotheses]):  # as `translate` does
+        seen.clear()
+        request = wording.marks.with_room(request, model.lengths.positions)
+        roles = roles._replace(rules=[*roles.rules, wording.marks.each_once])
+        hypotheses = search(model.model, [request], roles, model.device, watch)[0]
     if not hypotheses:
-        raise DataError("there is nothing to look at: the model gives no number for this sentence")
+        raise DataError("there is nothing to look at: the model's scores for this sentence are NaN")
     best = hypotheses[0]
-    if s.beam == 1:  # greedy search ends with its END; what would have come after it was never looked at
+    if s.mbr != "none":
+        best = hypotheses[most_like_the_others(t.target.decode_all([h.tokens for h in hypotheses]), s.mbr)[0]]
+    if roles.size == 1:  # greedy search ends with its END; what would have come after it was never looked at
         seen = {tokens: score for tokens, score in seen.items() if list(tokens) == [*best.tokens, END][: len(tokens)]}
     kept = (*best.tokens, END)
     places: dict[tuple[int, ...], int] = {(): -1}
     nodes: list[Node] = []
     for tokens in sorted(seen, key=lambda tokens: (len(tokens), tokens != kept[: len(tokens)], -seen[tokens])):
         places[tokens] = len(nodes)
-        name = _names(model.tokenizers.target, [tokens[-1]], read)[0]
+        name = _names(t.target, [tokens[-1]], sentence.hidden)[0]
         nodes.append(Node(name, places[tokens[:-1]], seen[tokens], tokens == kept[: len(tokens)]))
     return [*begin, *best.tokens][: model.lengths.longest], tuple(nodes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.errors import SettingsError
 from transduce.files.output import write_output
 from transduce.inspect.page import filled
 
@@ -21,6 +22,8 @@ MOST = 20_000  # words on a page
 
 def write_word_map(vectors: WordVectors, count: int, path: Path) -> Path:
     """The page as a file."""
+    if count < 1:
+        raise SettingsError(f"--words {count} must be at least 1")
     words = [word for word in vectors.words[: min(count, MOST) + 1] if word != "</s>"][:count]
     some = np.stack([vectors[word] for word in words])
     some = some / np.maximum(np.linalg.norm(some, axis=1, keepdims=True), 1e-12)

@@ -6,7 +6,7 @@ label, the label by END. So training, search (the n best labels), scoring and in
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ class Classifier(WithEncoder):
     """The left half of figure 1, pooled."""
 
     looks_at_source = False
+    embeddings: ClassVar = {"source": "source.tokens.weight"}
 
     def __init__(
         self, source: Embedding, encoder: list[EncoderLayer], encoder_norm: nn.Module, projection: Linear

@@ -55,11 +55,13 @@ def speaking(loaded: Loaded, folder: str | Path, languages: Languages) -> Loaded
     tokenizers = tokenizers if text == settings.text else Tokenizers.from_files(tokenizers.files(), text)
     if needs_languages(text):
         known = sorted(languages_of(tokenizers.source))
+        asked = {"--source-language": text.source_language, "--target-language": text.target_language}
+        missing = " and ".join(flag for flag, said in asked.items() if said is None)
         if known:
             raise SettingsError(
                 f"{folder} knows {len(known)} languages ({', '.join(known[:4])}, ...): say which ones with "
-                f"--source-language and --target-language, in Python languages=({known[0]!r}, {known[-1]!r}); or bring "
-                f"it in with them, by transduce convert"
+                f"{missing}, in Python languages=({known[0]!r}, {known[1 % len(known)]!r}); or bring it in with them, "
+                f"by transduce convert"
             )
     return Loaded(model, tokenizers, replace(settings, text=text))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,8 @@ class RecurrentState(NamedTuple):
 
 class Recurrent(Seq2Seq):
     """Encoder and decoder of N recurrent layers each."""
+
+    embeddings: ClassVar = {"source": "source.weight", "target": "target.weight"}
 
     def __init__(
         self,

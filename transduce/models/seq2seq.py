@@ -12,8 +12,9 @@ logits = model.projection(model.states(source, target_in)).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +71,7 @@ class Seq2Seq(nn.Module, ABC):
     """A model that reads one sequence and writes another."""
 
     projection: Linear  # the one route from a decoder's state to the vocabulary
+    embeddings: ClassVar[Mapping[str, str]]  # the weight that embeds the tokens of each side that is embedded
     looks_at_source: bool = True  # while it writes: by attention, whose weights can be asked for
     activation_dtype: torch.dtype | None = None  # of the residual stream while training; none: that of the weights
 
@@ -97,6 +99,11 @@ class Seq2Seq(nn.Module, ABC):
 
         Given a list `looked`, the attention over the source (R, B, S) is appended to it: of the last layer, heads
         averaged."""
+
+    def embedding_of(self, side: str) -> str | None:
+        """The name of the weight that embeds the tokens of a side, or None. What both sides share has the source's."""
+        names = {id(weight): name for name, weight in self.named_parameters()}
+        return names[id(self.get_parameter(self.embeddings[side]))] if side in self.embeddings else None
 
     @torch.no_grad()
     def attention(self, source: Rows, target_in: Rows) -> AttentionMaps:

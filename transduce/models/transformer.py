@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -106,6 +106,8 @@ class WithEncoder(Seq2Seq):
 
 class Transformer(WithEncoder):
     """Encoder and decoder stacks between two embeddings and one projection (figure 1)."""
+
+    embeddings: ClassVar = {"source": "source.tokens.weight", "target": "target.tokens.weight"}
 
     def __init__(
         self,

@@ -25,12 +25,14 @@ class LowRank(Linear):
     dropout: float
 
     def read(self, dtype: torch.dtype) -> Affine:
-        return Affine(self.merged().to(dtype), None if self.bias is None else self.bias.to(dtype))
+        weight = self._with_dropout() if self.training and self.dropout else self.merged()
+        return Affine(weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
 
     def merged(self) -> Tensor:
-        """W."""
-        if not (self.training and self.dropout):
-            return torch.addmm(self.weight, self.B, self.A, alpha=self.scale)
+        """W, as it is saved and used."""
+        return torch.addmm(self.weight, self.B, self.A, alpha=self.scale)
+
+    def _with_dropout(self) -> Tensor:
         stays = torch.rand(self.in_features, device=self.A.device) >= self.dropout
         return torch.addmm(self.weight, self.B, self.A * stays, alpha=self.scale / (1 - self.dropout))
 

@@ -117,9 +117,9 @@ def _impossible_protection(t: TextSettings) -> Iterator[str]:
 
 
 def _impossible_training(settings: Settings) -> Iterator[str]:
-    for name in ("freeze", "unfreeze_every"):
+    for name in ("freeze", "unfreeze_every", "vectors_rest"):
         value = getattr(settings.training, name)
-        if value is not None and settings.optimizer.weight_decay:
+        if value and settings.optimizer.weight_decay:
             yield f"training.{name}={value} needs optimizer.weight_decay=0, which moves every weight"
     b, o, t = settings.batch, settings.optimizer, settings.training
     yield from _impossible_adapting(settings)

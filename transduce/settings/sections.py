@@ -42,7 +42,7 @@ class ModelSettings:
     )
     score: Literal["scaled", "dot", "additive", "bilinear"] = setting("scaled", "how attention compares query and key")
     score_rank: int | None = setting(None, "rank of the bilinear score's matrix; none: full", least=1)
-    cell: Literal["gru", "lstm"] = setting("gru", "of an rnn")
+    cell: Literal["gru", "lstm"] = setting("gru", "recurrent cell, where model.kind=rnn")
     attention: bool = setting(True, "whether an rnn's decoder looks back at all states of its encoder")
     bidirectional: bool = setting(True, "whether an rnn reads the source in both directions")
     layers: int = setting(6, "encoder layers, and decoder layers unless set apart (N)", least=1, most=1000)
@@ -59,7 +59,8 @@ class ModelSettings:
     attention_bias: bool = setting(True, "biases in the projections of q, k, v and o")
     output_bias: bool = setting(False, "bias in the projection onto the vocabulary")
     positions: Literal["sinusoid", "halves", "fairseq", "marian", "learned"] = setting(
-        "sinusoid", "sin/cos in turns; all sines first (halves; fairseq, marian: other counts); or a learned table"
+        "sinusoid",
+        "sin/cos in turns, as in the paper; a learned table; or as converted models have it: halves, fairseq, marian",
     )
     max_positions: int = setting(
         1024, "longest sentence in tokens; a longer source is cut, with status 'truncated'", least=1, most=100_000
@@ -71,7 +72,7 @@ class ModelSettings:
     tie_output: bool = setting(True, "target embedding = output projection")
     tie_source: bool = setting(True, "source embedding = target embedding (needs text.joint or text.same_ids)")
     source_vectors: str | None = setting(None, "file of word vectors that the source's embeddings begin with")
-    target_vectors: str | None = setting(None, "the same for the target's")
+    target_vectors: str | None = setting(None, "file of word vectors that the embeddings of the target begin with")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "inside the feed-forward layer")
     dropout: float = setting(0.1, "on each sublayer's output and on the embeddings", least=0, below=1)
     embedding_dropout: float | None = setting(None, "on embedding + position; none: model.dropout", least=0, below=1)
@@ -207,7 +208,7 @@ class TrainingSettings:
     teacher: str | None = setting(
         None, "model folder with the same vocabulary, whose probabilities of each token are learned too (distill)"
     )
-    teacher_share: float = setting(0.5, "of the loss, that they make up", above=0, most=1)
+    teacher_share: float = setting(0.5, "share of the loss that comes from the teacher", above=0, most=1)
     guided_alignment: float = setting(
         0.0,
         "weight of a loss that shows a head where to look, by a lexicon; with schedule=wsd until its decay",
@@ -298,11 +299,11 @@ class SearchSettings:
     groups: int = setting(1, "of beams that are kept apart (diverse beams)", least=1)
     diversity: float = setting(0.5, "taken from a token for each group that chose it before", least=0)
     temperature: float = setting(1.0, "of sampling; below 1 sharper", above=0, most=100)
-    threshold: float = setting(0.0, "labels of the kind fasttext that are less probable are not given", least=0, most=1)
+    threshold: float = setting(0.0, "no label less probable than this is given (model.kind=fasttext)", least=0, most=1)
     top_k: int | None = setting(None, "draw among so many most probable tokens", least=1)
     top_p: float | None = setting(None, "draw among the fewest tokens with this share of probability", above=0, most=1)
     min_p: float | None = setting(None, "draw among tokens with this share of the best one's", above=0, most=1)
-    seed: int = setting(1, "of sampling; a sentence draws the same in any company", least=0)
+    seed: int = setting(1, "for drawing samples; a sentence draws the same in any company", least=0)
     min_length: int = setting(0, "fewest tokens of a translation", least=0)
     max_length: int | None = setting(None, "most tokens of a translation, its end counted as one", least=1)
     min_ratio: float = setting(0.0, "fewest tokens for each of the source", least=0, most=100)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from transduce.errors import SettingsError, did_you_mean
 from transduce.settings.sections import TextSettings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Languages = tuple[str | None, str | None]  # of source and target
 EVERY_TEXT = "every"  # the mark of a model of one language whose every text begins with a token, as BART's do
 _MARK = re.compile(r"<language (\S+)>")
+_TYPED = re.compile(r"▁?(>>[^\s<>]+<<)")
 SHOWN = 8  # languages in a complaint
 
 
@@ -32,6 +34,32 @@ def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
     """The languages that a vocabulary has marks for, and these."""
     pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
     return {match[1]: i for i, piece in pieces if piece[0] == "<" and (match := _MARK.fullmatch(piece))}
+
+
+def typed_marks(tokenizer: Tokenizer) -> list[str]:
+    """Marks that are written before a text, such as >>fra<<: of OPUS-MT's models with many target languages."""
+    return _typed_marks(tokenizer)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=16)
+def _typed_marks(tokenizer: Any) -> list[str]:
+    pieces = (_TYPED.fullmatch(piece) for piece in tokenizer.pieces(range(tokenizer.size)))
+    return [match[1] for match in pieces if match]
+
+
+def _way_out(language: str, tokenizer: Tokenizer) -> str:
+    known = sorted(languages_of(tokenizer))
+    if not known:
+        typed = typed_marks(tokenizer)
+        marks = ", ".join(typed[:SHOWN])
+        return (
+            f"; write one of its marks before each line instead: {marks}"
+            if typed
+            else "; it knows no marks of languages"
+        )
+    near = [name for name in known if name[:2] == language[:2].lower()]  # de, deu_Latn, de_DE
+    hint = did_you_mean(language, known) or (f"; did you mean {' or '.join(near[:3])}?" if near else "")
+    return f"{hint}; there are {', '.join(known[:SHOWN])}{', ...' if len(known) > SHOWN else ''}"
 
 
 def with_languages(text: TextSettings, languages: Languages) -> TextSettings:
@@ -58,8 +86,7 @@ class Marked:
     def __init__(self, tokenizer: Tokenizer, language: str, behind: bool = False) -> None:
         known = languages_of(tokenizer)
         if language not in known:
-            there = f"there are {', '.join(sorted(known)[:SHOWN])}, ..." if known else "it knows no marks of languages"
-            raise SettingsError(f"the model has no language {language!r}{did_you_mean(language, known)}; {there}")
+            raise SettingsError(f"the model has no language {language!r}{_way_out(language, tokenizer)}")
         self._tokenizer = tokenizer
         self.size = tokenizer.size
         self._mark = known[language]

@@ -1,6 +1,6 @@
-"""Normalisation, the same for all tokenizers, which changes as little as possible: Unicode NFC, invisible control
-characters removed, any run of white space one space. Full-width Chinese punctuation, typographic quotes and case stay
-as typed.
+"""Normalisation, the same for all tokenizers, which changes as little as possible: invisible control characters are
+removed, Unicode is NFC, any run of white space one space. Full-width Chinese punctuation, typographic quotes and case
+stay as typed.
 
 NFC takes time that grows with the square of a run of combining marks, and a line may be made of nothing else. So a long
 line is normalised in pieces, cut where no character joins the one before it.
@@ -18,10 +18,9 @@ LONGEST_RUN = 200  # of marks on one letter, beyond any language; a longer run i
 
 def normalise(text: str) -> str:
     """The text as every tokenizer sees it."""
-    text = _nfc(text)
     if not text.isprintable():  # hardly ever: looking for what to remove takes longer than all the rest
-        text = _INVISIBLE.sub("", text)
-    return " ".join(text.split())
+        text = _INVISIBLE.sub("", text)  # first: what stood between a letter and its mark would keep them apart
+    return " ".join(_nfc(text).split())
 
 
 def _nfc(text: str) -> str:

@@ -1,8 +1,8 @@
 """Find out how far a model can be trusted: by validation text, and by what was made of it that no model can translate.
 
 The rule must tell sources as they are from sources whose words were shuffled, whose letters were, that are in the
-target's language or made of random tokens; and it must know how probable a good translation is. Half of the validation
-text teaches, the other half sets the limit.
+target's language or made of random tokens; and it must know how probable a good translation is. Half of all lines
+teach; the limit is set by the sources as they are, all of them, and by those of the others that did not teach.
 """
 
 from __future__ import annotations

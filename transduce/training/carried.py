@@ -16,10 +16,8 @@ from transduce.report import Report
 from transduce.settings.sections import Settings
 from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
-from transduce.training.shares import table_of
 
 SPACE = "▁"  # how tokenizers print the space before a word
-SIDES = ("source", "target")
 
 
 class Found(NamedTuple):
@@ -32,13 +30,9 @@ class Found(NamedTuple):
 
 def put_vectors(model: Seq2Seq, settings: Settings, tokenizers: Tokenizers, report: Report) -> None:
     """Into the embeddings of a new model, where settings name files of vectors."""
-    m, weights, filled = settings.model, dict(model.named_parameters()), set[int]()
-    for side, path, tokenizer in zip(
-        SIDES, (m.source_vectors, m.target_vectors), (tokenizers.source, tokenizers.target), strict=True
-    ):
-        if path is None:
-            continue
-        name = table_of(side, weights)
+    weights, filled = dict(model.named_parameters()), set[int]()
+    for side, path in _files(settings).items():
+        name, tokenizer = model.embedding_of(side), getattr(tokenizers, side)
         if name is None:
             raise SettingsError(f"model.{side}_vectors={path}: this model has no embeddings of the {side}")
         vectors, table = load_vectors(Path(path)), weights[name]
@@ -54,6 +48,17 @@ def put_vectors(model: Seq2Seq, settings: Settings, tokenizers: Tokenizers, repo
             f"spelled by n-grams, {tokenizer.size - len(found.rows):,} begin at random"
             + (f"; {vectors.dimension} numbers become {table.size(1)}" if vectors.dimension != table.size(1) else "")
         )
+
+
+def with_vectors(model: Seq2Seq, settings: Settings) -> list[str | None]:
+    """The names of the embeddings that begin with word vectors."""
+    return [model.embedding_of(side) for side in _files(settings)]
+
+
+def _files(settings: Settings) -> dict[str, str]:
+    """The files of vectors that settings name, by side."""
+    named = {"source": settings.model.source_vectors, "target": settings.model.target_vectors}
+    return {side: path for side, path in named.items() if path is not None}
 
 
 def look_up(vectors: WordVectors, tokenizer: Tokenizer, without: set[int]) -> Found:

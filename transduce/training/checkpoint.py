@@ -127,6 +127,14 @@ def latest(run: RunFolder) -> tuple[Path | None, list[str]]:
     return None, complaints
 
 
+def latest_good(run: RunFolder) -> Path | None:
+    """The newest complete checkpoint that was not saved while the loss was going up; else the newest."""
+    complete = [checkpoint for checkpoint in reversed(run.checkpoints()) if is_complete(checkpoint)]
+    return next(
+        (checkpoint for checkpoint in complete if not read_state(checkpoint).worse_lines), next(iter(complete), None)
+    )
+
+
 def is_complete(checkpoint: Path) -> bool:
     try:
         _verify(checkpoint)

@@ -54,9 +54,9 @@ def stands_still(state: RunState, result: Validation, guess: float, warmup: int)
 def has_nothing_good(state: RunState, guess: float) -> bool:
     """Whether nothing is lost if a run begins again."""
     best = state.best
-    if best is None or best.is_a_guess(guess):
-        return True
-    return best.is_hardly_more(guess) and not _has_learned(state, guess)
+    if best is None:
+        return bool(state.valid_data)  # there is text to judge by, and nothing has been worth keeping
+    return best.is_a_guess(guess) or (best.is_hardly_more(guess) and not _has_learned(state, guess))
 
 
 def _has_learned(state: RunState, guess: float) -> bool:

@@ -18,6 +18,7 @@ from transduce.files import metrics
 from transduce.files.atomic import clear_parts
 from transduce.files.manifest import is_copy_of, remove_from_folder, write_folder
 from transduce.files.run_folder import MODEL, REPLACED, RunFolder, step_of, weights_name
+from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import shapes, tensor_bytes
 from transduce.report import Report
 from transduce.settings.sections import TrainingSettings
@@ -35,10 +36,18 @@ class Keeper:
     """The folder of a run that is under way. All processes ask; the main one writes."""
 
     def __init__(
-        self, run: RunFolder, updater: Updater, settings: TrainingSettings, processes: Processes, report: Report
+        self,
+        run: RunFolder,
+        updater: Updater,
+        settings: TrainingSettings,
+        processes: Processes,
+        report: Report,
+        new_model: Callable[[], Seq2Seq],
     ) -> None:
+        """`new_model`: one as it is before the first update."""
         self.run = run
         self.updater = updater
+        self.new_model = new_model
         self.settings = settings
         self.processes = processes
         self.report = report
@@ -84,16 +93,16 @@ class Keeper:
         and everything is as in the beginning."""
         self.writer.wait()
         self.processes.gather(None)
-        newest, _ = checkpoint.latest(self.run)
+        newest = None if to_the_beginning else checkpoint.latest_good(self.run)
         state = None
-        if newest is None or to_the_beginning:
-            self.updater.begin_again()
-            self.saved_step = 0
+        if newest is None:
+            self.updater.begin_again(self.new_model())
         else:
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
+        self.saved_step = state.step if state else 0
         self.processes.gather(None)
-        if state is None and self.processes.is_main:
-            self._forget_after(0, None)
+        if self.processes.is_main:
+            self._forget_after(self.saved_step, newest)
         return state
 
     def _refuse_other_text(self, state: RunState, fresh: RunState) -> None:

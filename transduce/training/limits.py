@@ -3,7 +3,7 @@ without torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transduce.settings.sections import TrainingSettings
 
@@ -20,6 +20,10 @@ class Limits:
     @staticmethod
     def of(t: TrainingSettings) -> Limits:
         return Limits(t.steps, t.epochs, t.minutes, t.patience)
+
+    def of_decay(self) -> str:
+        """What a decay is fitted to, in words: all but patience."""
+        return str(replace(self, patience=None))
 
     def reached(self, step: int, epoch: int, seconds: float, since_best: int) -> str:
         """The limit that has been reached before an update in this epoch, in words; empty if none has."""

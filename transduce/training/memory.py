@@ -36,6 +36,8 @@ class BatchGradients:
                 raise self._too_large(f"out of memory at step {step:,}", 2) from None
         # Only here, outside the handler, has the failed attempt let go of its memory.
         self._start_again()
+        if total is not None:
+            total.forget()
         self.report.warn(f"step {step:,}: out of memory; trying again in halves")
         try:
             return self._sum(batches, tokens, 2 * self.parts, total)

@@ -36,6 +36,11 @@ class GradientSum:
         assert not self.sent
         self.missing = [len(bucket) for bucket in self.buckets]
 
+    def forget(self) -> None:
+        """What has arrived since `begin`: the update is tried again."""
+        assert not self.sent
+        self.missing = None
+
     def _arrived(self, number: int) -> None:
         if self.missing is None:
             return  # a part of the batch, with others to come

@@ -40,6 +40,7 @@ UNKNOWN_LABELS = 10  # that a warning names
 VOCABULARY_PAIRS = 50_000  # that a recipe's vocabulary is learned from: it is given a time
 TRIED = 2000  # pairs that the machine is tried with
 UNRELATED = 0.2  # correlation of the lengths of both sides: about 0.9 of translations, but 0.4 where all are short
+TOO_FEW = 100  # pairs
 ENOUGH_TO_TELL = 200  # pairs
 UNKNOWN_SHARE = 0.1  # of the tokens, from which a vocabulary does not fit
 
@@ -174,6 +175,8 @@ def settle(
             f"the lengths of the two sides hardly go together (correlation {known.correlation:.2f}): are these the "
             f"same lines? transduce doctor tells"
         )
+    if known.pairs < TOO_FEW and wanted.settings.training.start is None and not labels:
+        report.warn(f"{known.pairs:,} pairs are too few to learn to translate from: some thousand are a beginning")
     same = sum(pair.source == pair.target for pair in sample)
     if same > len(sample) / 2:
         report.warn(f"{same:,} of {len(sample):,} pairs have the same text on both sides: is that the right --target?")

@@ -52,6 +52,8 @@ LARGE_BATCH = 4096  # from here on a model learns as much from half as many upda
 ENOUGH_UPDATES = 12_000  # beyond so many, larger batches bring more than further ones
 OFTEN, ENOUGH_BY_THEN = 10, 8_000  # passes over a text, by which fewer updates are enough
 SMALL_RATE, LARGE_RATE = 1.2e-3, 2e-3  # of the smallest batches, and the highest that any bear
+SHORTEST, LONGEST = 50, 2000  # updates of a warm-up
+WIDE = 256  # numbers of a token, with which a model learns a text by heart in 40 passes
 GUIDED = 6_000  # updates, after which a model has long found out by itself where to look
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
@@ -60,7 +62,7 @@ MOST_TOKENS = 32_000  # of a vocabulary, whatever the text
 ALIGNED = 64  # on a GPU, which multiplies fast what this divides
 LONGER = 1.0  # alpha of the length penalty; the paper's models, trained for days, had 0.6
 GENTLE = 0.25  # of the usual rate, where a run begins with a model
-PROPOSED = 10  # passes over the text, where no time is given
+PROPOSED, BY_HEART = 10, 1000  # passes over the text, where no time is given; and the most that are of any use
 BASE: Overrides = {
     "model": {"norm": "before"},
     "optimizer": {"schedule": "wsd", "clip": 1.0, "decay": 0.3},
@@ -155,7 +157,7 @@ def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
         return PROPOSED
     read = 60 * settings.training.minutes * (GPU_SPEED if device == "cuda" else CPU_SPEED)
     side = facts.source if task_of(settings).labels else facts.target
-    return read / (TOKENS_A_WORD * side.words)
+    return read / (TOKENS_A_WORD * max(1, side.words))
 
 
 def _vocabulary(words: float, passes: float) -> int:
@@ -248,8 +250,10 @@ def _slots(settings: Settings) -> int:
 
 
 def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> int:
-    """Minutes for ten passes over the text, but at least some thousand updates, and at most two hours."""
-    updates = max(5000, PROPOSED * facts.pairs * tokens_a_pair / _slots(recipe.settings))
+    """Minutes for ten passes over the text, but at least some thousand updates, unless there is too little text for
+    them; and at most two hours."""
+    a_pass = facts.pairs * tokens_a_pair / _slots(recipe.settings)
+    updates = min(max(5000, PROPOSED * a_pass), BY_HEART * a_pass)
     minutes = updates * _pace(SIZES[1], machine, recipe) / 60 / USED
     return int(min(120, max(2, round(minutes))))
 
@@ -265,11 +269,12 @@ def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, recipe: Rec
         batch, updates = 2 * batch, updates / 2
     if batch > smallest:
         yield Choice("batch.tokens", batch, "updates enough for larger batches")
-    yield Choice("model.dropout", _dropout(epochs, facts.pairs), _passes(epochs))
+    yield Choice("model.dropout", _dropout(epochs, facts.pairs, settings.model.d_model), _passes(epochs))
     yield _rate(settings, batch)
     if _may_be_guided(settings) and device != "cuda" and updates < GUIDED:
         yield Choice("training.guided_alignment", 0.5, "few updates: a lexicon shows a head where to look")
-    yield Choice("optimizer.warmup", int(min(2000, max(50, updates / 10))), "a tenth of the run")
+    why = "a tenth of the run" if SHORTEST <= updates / 10 <= LONGEST else "a tenth of the run, within limits"
+    yield Choice("optimizer.warmup", int(min(LONGEST, max(SHORTEST, updates / 10))), why)
     yield Choice("training.log_every", int(min(50, max(10, updates / 60))))
     yield from _for_validations(updates, settings.training.minutes, device)
 
@@ -304,9 +309,9 @@ def _passes(epochs: float) -> str:
     return f"about {epochs:.1f} passes over the text" if epochs < 10 else f"about {epochs:,.0f} passes over the text"
 
 
-def _dropout(epochs: float, pairs: int) -> float:
-    """What is read a few times cannot be learned by heart."""
-    for passes, dropout in ((6, 0.0), (15, 0.1), (100, 0.2)):
+def _dropout(epochs: float, pairs: int, width: int) -> float:
+    """What is read a few times cannot be learned by heart, and a narrow model has little to learn it with."""
+    for passes, dropout in ((6, 0.0), (15, 0.1), (40 if width >= WIDE else 100, 0.2)):
         if epochs < passes:
             return dropout
     return 0.4 if pairs < 35_000 else 0.3

@@ -32,6 +32,7 @@ from transduce.files.reading import SMALL, read_bytes
 from transduce.files.run_folder import CONFIG, MODEL, RunFolder
 from transduce.models.kinds import kind_of, new_model
 from transduce.models.load import load
+from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_weights, tensor_bytes
 from transduce.nn.device import prepare_device
 from transduce.report import SILENT, Report
@@ -107,7 +108,7 @@ class Setup:
         validator, settings = self._validator(batch, batches), updater.settings.training
         empty = batches.fill(0).empty
         self._describe(updater, batches, empty)
-        keeper = Keeper(self.run, updater, settings, self.processes, self.report)
+        keeper = Keeper(self.run, updater, settings, self.processes, self.report, self._model_of_the_beginning)
         journal = Journal(
             self.run,
             settings,
@@ -131,17 +132,32 @@ class Setup:
         return Batches(self.text.training, batch, self.settings.training.seed, self.device, share)
 
     def _updater(self, batch: BatchSettings, batches: Batches, processes: Processes) -> Updater:
-        seed, tokenizers = self.settings.training.seed, self.text.tokenizers
-        torch.manual_seed(seed)
+        model = self._new_model(fill=self._newest is None)
+        if not self.processes.is_main:  # the same weights, but each its own dropout
+            torch.manual_seed(self.settings.training.seed + (self.processes.rank << 32))
+        settings = replace(self.settings, batch=batch)
+        return Updater(model, settings, self.device, batches.packed, self.report, processes, self._guide)
+
+    def _new_model(self, fill: bool) -> Seq2Seq:
+        """As the seed draws it; `fill`: with what the run begins with, a model or word vectors."""
+        torch.manual_seed(self.settings.training.seed)
+        tokenizers = self.text.tokenizers
         model = new_model(self.settings.model, tokenizers.source.size, tokenizers.target.size)
-        if checkpoint.latest(self.run)[0] is None:
+        if fill:
             put_weights(model, self.settings, tokenizers, self.report)
             put_vectors(model, self.settings, tokenizers, self.report)
         attach(model, self.settings.training)
-        if not self.processes.is_main:
-            torch.manual_seed(seed + (self.processes.rank << 32))  # the same weights, but each its own dropout
-        settings = replace(self.settings, batch=batch)
-        return Updater(model, settings, self.device, batches.packed, self.report, processes, self._guide)
+        return model
+
+    def _model_of_the_beginning(self) -> Seq2Seq:
+        """For a run that has to begin again, perhaps after a stop; leaves no trace in the random state."""
+        with torch.random.fork_rng(devices=[]):
+            return self._new_model(fill=True)
+
+    @cached_property
+    def _newest(self) -> Path | None:
+        """The checkpoint that the run goes on from."""
+        return checkpoint.latest(self.run)[0]
 
     @cached_property
     def _guide(self) -> Guide | None:
@@ -169,8 +185,7 @@ class Setup:
     def _batch_settings(self) -> BatchSettings:
         """`auto` becomes what the run was started with; for a new run, what is fastest on this device, and fits."""
         batch = self.settings.batch
-        newest, _ = checkpoint.latest(self.run)
-        before = None if newest is None else read_state(newest)
+        before = None if self._newest is None else read_state(self._newest)
         if batch.layout == "auto":
             packs = self.device == "cuda" and kind_of(self.settings.model).packs
             layout: Any = before.layout if before else "packed" if packs else "buckets"

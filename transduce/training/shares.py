@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from transduce.adapt.freeze import check_parts, depth, is_frozen
+from transduce.adapt.freeze import check_parts, depth, is_frozen, layers_of
 from transduce.fast.flat import FlatWeights
 from transduce.settings.sections import Settings
 
@@ -22,30 +22,24 @@ class Stretch(NamedTuple):
     until: int  # updates for which it is frozen before
 
 
-def table_of(side: str, names: Collection[str]) -> str | None:
-    """The weight that embeds the tokens of a side, by its name in a Transformer or an RNN. Where both sides share one,
-    it goes by the source's."""
-    known = (f"{which}{table}" for which in (side, "source") for table in (".tokens.weight", ".weight"))
-    return next((name for name in known if name in names), None)
-
-
 class Shares:
-    """Of the weights of a model, which lie end to end."""
+    """How much of an update each weight of a model takes; its weights lie end to end."""
 
-    def __init__(self, flat: FlatWeights, settings: Settings) -> None:
+    def __init__(self, flat: FlatWeights, settings: Settings, resting: Collection[str | None] = ()) -> None:
+        """`resting`: names of weights that stay as they are for the first training.vectors_rest updates."""
         self.flat = flat
-        m, parts, every = settings.model, settings.training.freeze, settings.training.unfreeze_every
+        parts, every = settings.training.freeze, settings.training.unfreeze_every
         names = [place.name for place in flat.places]
         if parts is not None:
             check_parts(names, parts)
-        given = [table_of(side, names) for side in ("source", "target") if getattr(m, f"{side}_vectors")]
+        decoder_layers, encoder_layers = layers_of(names, "decoder"), layers_of(names, "encoder")
         self.stretches: list[Stretch] = []
         for place in flat.places:
-            far = depth(place.name, m.decoder_layers or m.layers, m.layers)
+            far = depth(place.name, decoder_layers, encoder_layers)
             frozen = parts is not None and is_frozen(place.name, parts)
             share = 0.0 if frozen else settings.optimizer.layer_decay**far
             until = max(0, far - 1) * every if every else 0  # the last layer learns from the beginning
-            if place.name in given:
+            if place.name in resting:
                 until = max(until, settings.training.vectors_rest)
             self._add(Stretch(place.begin, place.end, share, until))
 

@@ -67,12 +67,15 @@ class RunState:
         return found.get(step)
 
     def best_steps(self) -> list[int]:
-        """The steps that were validated, the best first; of equal ones the earlier."""
+        """The steps that were validated, the best first; of equal ones the earlier. A later one goes before those that
+        it beats, as far as it beats all of them: what beats the first need not beat the second."""
         best: list[tuple[int, Validation]] = []
         for step, loss, score in self.validations:
             if loss is not None:  # there was validation text
-                new = step, Validation(loss, score)
-                best.insert(next((i for i, old in enumerate(best) if self._beats(new, old)), len(best)), new)
+                new, place = (step, Validation(loss, score)), len(best)
+                while place and self._beats(new, best[place - 1]):
+                    place -= 1
+                best.insert(place, new)
         return [step for step, _ in best]
 
     def _beats(self, new: tuple[int, Validation], old: tuple[int, Validation]) -> bool:
@@ -90,7 +93,7 @@ class RunState:
         if result is None:
             return False
         if champion and self.best is not None and self.validation_of(champion[0]) == self.best:
-            better = self._beats((self.step, result), (champion[0], self.best))
+            better = self.best_steps()[0] == self.step
         else:  # the best is an earlier run's end, and the model until it is beaten
             better = result.better_than(self.best)
         self.since_best = 0 if better else self.since_best + 1

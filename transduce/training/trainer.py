@@ -73,7 +73,7 @@ class Trainer:
 
     def run(self, begin: Callable[[], None] = lambda: None) -> Outcome:
         """Train, from the last checkpoint if there is one; `begin` is called when that has worked."""
-        self.state = self.keeper.resume(self.state, str(self.clock.limits))
+        self.state = self.keeper.resume(self.state, self.clock.limits.of_decay())
         self.journal.resume(self.state)
         begin()
         self.updater.try_largest(lambda: self.batches.largest(self.state.epoch))
@@ -87,7 +87,9 @@ class Trainer:
                     self.state.seconds = self.clock.seconds
                     return pause(self.state)
                 if self._validation_is_due(at_the_end=True):
-                    self._validate_and_save()
+                    self._validate_and_save(at_the_end=True)
+                if self.state.step != self.keeper.saved_step or not self.state.step:
+                    self._save()  # no model without a checkpoint: it could not be trained further
                 self._answer_requests(signals)  # ends here if it is to stop; if only the time is over, little is left
                 parts = (self.keeper, self.validator, self.journal, self.report)
                 outcome = conclude(reason, self.state, lambda: self.clock.seconds, *parts)
@@ -155,7 +157,8 @@ class Trainer:
         decay = self.ending.decide(state, seconds, self.pace)
         if decay is None:
             return
-        state.decay_begin, state.decay_end, state.decay_for = *self.processes.gather(decay)[0], str(self.clock.limits)
+        state.decay_begin, state.decay_end = self.processes.gather(decay)[0]
+        state.decay_for = self.clock.limits.of_decay()
         left = f"; about {state.decay_end - state.step:,} steps are left" if self.clock.limits.minutes else ""
         self.report.say(f"step {state.step:,}: from here the learning rate falls{left}")
         self._save()
@@ -172,7 +175,7 @@ class Trainer:
         at, calm = self.state.step, calmer(self.state, self.keeper.saved_step)
         nothing_good = has_nothing_good(self.state, self.validator.guess)
         self.state = self.keeper.go_back(to_the_beginning=nothing_good) or self._new_state()
-        self.state.calm = calm
+        self.state.calm, self.state.worse_lines = calm, 0
         self.journal.resume(self.state)
         self.pace.pause()
         self.journal.write("diverged", self.state.step, self.clock.seconds, at=at, calm=calm)
@@ -193,7 +196,7 @@ class Trainer:
         self.journal.read_verdicts(state, self.clock.seconds)
         return not state.skipped_in_a_row
 
-    def _validate_and_save(self) -> None:
+    def _validate_and_save(self, at_the_end: bool = False) -> None:
         """Judge the weights that are meant to be used, keep them, and make them the model if they are the best."""
         state = self.state
         begin = time.monotonic()
@@ -202,7 +205,7 @@ class Trainer:
         facts, still = (self.validator.guess, self.settings.optimizer.warmup), 0
         if result is not None:
             still = stands_still(state, result, *facts) if self.settings.optimizer.schedule in FLAT else 0
-            if still >= 2 * PATIENCE or learns_nothing(state, result, *facts):
+            if not at_the_end and (still >= 2 * PATIENCE or learns_nothing(state, result, *facts)):
                 state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
                 return
         is_best = state.add_validation(result)
@@ -279,6 +282,7 @@ def compare_with_start(trainer: Trainer, start: Validation | None, outcome: Outc
     if start is None or start.score is None or outcome.score is None or outcome.score > start.score:
         return
     trainer.report.warn(
-        f"{trainer.settings.training.start} as it was has {trainer.validator.task.measure} {start.score:.1f} on the "
-        f"validation text, and is no worse: more pairs, more time or a lower optimizer.rate may help"
+        f"{trainer.settings.training.start}, which it began with, has {trainer.validator.task.measure} "
+        f"{start.score:.1f} on the validation text, and so is no worse: more pairs, more time or a lower "
+        f"optimizer.rate may help"
     )

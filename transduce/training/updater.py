@@ -26,6 +26,7 @@ from transduce.report import SILENT, Report
 from transduce.settings.sections import Settings, TrainingSettings
 from transduce.training import optimizers
 from transduce.training.average import MovingAverage
+from transduce.training.carried import with_vectors
 from transduce.training.distributed import ALONE, Processes
 from transduce.training.faults import is_bad
 from transduce.training.gradients import Gradients, PlainGradients, Teacher
@@ -67,12 +68,11 @@ class Updater:
         self.device = device
         self.processes = processes
         self.flat = FlatWeights(self.model)
-        self.first = self.flat.weights.detach().cpu().clone()
         self.optimizer = optimizers.make_optimizer(self.flat, settings.optimizer)
         self.average = MovingAverage(self.flat, settings.training.ema) if settings.training.ema else None
         self.model.activation_dtype = _activation_dtype(settings.training.precision, device)
         self.gradients = self._make_gradients(packed, guide)
-        self.shares = Shares(self.flat, settings)
+        self.shares = Shares(self.flat, settings, with_vectors(model, settings))
         self.sum = GradientSum(self.model, self.flat, processes, overlap=isinstance(self.gradients, PlainGradients))
         self.batch_gradients = BatchGradients(self.gradients, settings.batch.split, device, report)
 
@@ -125,10 +125,11 @@ class Updater:
         moments = 0 if self.optimizer.state else 2 * self.flat.weights.nbytes  # Adam's, made by the first update
         self.batch_gradients.try_first(find_largest, moments)
 
-    def begin_again(self) -> None:
-        """With the weights of the beginning, and nothing remembered."""
+    def begin_again(self, first: Seq2Seq) -> None:
+        """With the weights of a new model, and nothing remembered."""
         with torch.no_grad():
-            self.flat.weights.copy_(self.first)
+            for weight, new in zip(self.model.parameters(), first.parameters(), strict=True):
+                weight.copy_(new)
         o, t = self.settings.optimizer, self.settings.training
         self.optimizer = optimizers.make_optimizer(self.flat, o)
         self.average = MovingAverage(self.flat, t.ema) if t.ema else None
