@@ -18,6 +18,7 @@ from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file,
 from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos
 from transduce.errors import ModelError, SettingsError
 from transduce.files.atomic import beside
+from transduce.files.reading import SMALL, read_bytes
 from transduce.report import SILENT, Report, Table
 
 if TYPE_CHECKING:
@@ -158,8 +159,9 @@ def _within(source: Path) -> Path:
     newest = source / "refs" / "main"
     if not newest.is_file():
         return source
-    version = source / "snapshots" / newest.read_text(errors="replace").strip()[:100]
-    return version if version.is_dir() else source
+    name = read_bytes(newest, SMALL).decode("utf-8", "replace").strip()
+    version = source / "snapshots" / name
+    return version if name.isalnum() and version.is_dir() else source
 
 
 @contextmanager

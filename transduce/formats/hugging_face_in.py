@@ -62,7 +62,7 @@ TEXTS: dict[str, Callable[[Path, Mapping[str, Any]], Text]] = {
 # How `generate` searches, by the names of its settings: those that are taken over, and others that would change a text,
 # each with its value where it does nothing.
 TAKEN = {"num_beams", "length_penalty", "no_repeat_ngram_size", "early_stopping", "min_length", "repetition_penalty"}
-TAKEN |= {"forced_eos_token_id"}
+TAKEN |= {"forced_eos_token_id", "forced_bos_token_id", "decoder_start_token_id", "renormalize_logits"}
 NOT_TAKEN: dict[str, Any] = {"do_sample": False, "num_beam_groups": 1, "max_new_tokens": None, "min_new_tokens": None}
 NOT_TAKEN |= {"suppress_tokens": None, "begin_suppress_tokens": None, "exponential_decay_length_penalty": None}
 NOT_TAKEN |= {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "sequence_bias": None}
@@ -72,9 +72,9 @@ def read(folder: Path) -> Converted:
     """A model of one of the kinds. Where there is a generation_config.json, it alone says how to search."""
     config, path = read_json(folder / CONFIG, SMALL), folder / GENERATION
     if path.exists():
-        told = {key: value for key, value in read_json(path, SMALL).items() if value is not None}
-        config = {key: value for key, value in config.items() if key not in {*TAKEN, *NOT_TAKEN, "bad_words_ids"}}
-        config |= {"forced_eos_token_id": None, **told, "model_type": config.get("model_type")}
+        told, known = read_json(path, SMALL), {*TAKEN, *NOT_TAKEN, "bad_words_ids"}
+        kept = {key: value for key, value in config.items() if key not in known or key == "decoder_start_token_id"}
+        config = {**kept, "forced_eos_token_id": None, **{key: told[key] for key in known if told.get(key) is not None}}
     kind = _kind(folder, config)
     text = TEXTS[config["model_type"]](folder, config)
     found = converted(folder, config, kind, text, _as_whole(read_folder(folder)))
@@ -84,9 +84,10 @@ def read(folder: Path) -> Converted:
 def _not_taken_over(config: Mapping[str, Any]) -> Iterator[str]:
     """What of its `generate` is done otherwise here."""
     lost = [f"{key}={config[key]}" for key, usual in NOT_TAKEN.items() if config.get(key, usual) not in (usual, [])]
-    special = {*_ids(config.get("pad_token_id")), *_ids(config.get("bos_token_id")), *_ids(config.get("unk_token_id"))}
-    special |= {*_ids(config.get("decoder_start_token_id")), 0, 1, 3}  # which are never written here
-    bad = [words for words in config.get("bad_words_ids") or () if isinstance(words, list) and not special & {*words}]
+    special = {1} if config["model_type"] == "marian" else {0, 1, 3}  # <unk>; <s>, <pad>, <unk>: never written here
+    special |= _ids(config.get("pad_token_id")) | _ids(config.get("decoder_start_token_id"))
+    words = config.get("bad_words_ids")
+    bad = [word for word in words if _ids(word) - special] if isinstance(words, list) else []
     lost += [f"bad_words_ids of {len(bad):,} words (--forbid keeps words from being written)"] if bad else []
     if number(config, "length_penalty", 1.0) < 0:
         lost.append(f"length_penalty={config['length_penalty']}, for which it is 0 here")
@@ -186,8 +187,9 @@ def search_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     }
 
 
-def _ids(value: Any) -> set[Any]:
-    return set() if value is None else set(value if isinstance(value, list) else [value])
+def _ids(value: Any) -> set[int]:
+    """One number, or a list of them."""
+    return {i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)}
 
 
 def layer_names(m: ModelSettings) -> dict[str, str]:

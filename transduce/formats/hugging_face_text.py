@@ -89,8 +89,9 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     marks = [mark_of(language) for language in languages.values()]
     settings = {"tokenizer": kind_of(model), "joint": True, "vocabulary": len(vocabulary.tokens)}
     settings |= {"mark_place": "behind"} if older else {}
-    if not older and (only := languages.get(config.get("forced_bos_token_id") or -1)):
-        settings |= {"target_language": only}  # a model of many languages to one
+    forced = config.get("forced_bos_token_id")
+    if not older and isinstance(forced, int) and forced in languages:  # a model of many languages to one
+        settings |= {"target_language": languages[forced]}
     files = [renumbered(model, vocabulary.tokens, controls=[mark for mark in marks if mark in vocabulary.tokens])]
     return Text(settings, [vocabulary], files, {"source_end": False} if older else {})
 

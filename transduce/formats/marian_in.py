@@ -56,9 +56,10 @@ def find(source: Path) -> Path | None:
         return source
     found = sorted(source.glob(f"*{ENDING}")) if source.is_dir() else []
     found = [path for path in found if not path.name.endswith(f".optimizer{ENDING}")]
-    named = (
-        [Path(str(name)).name for name in listed] if isinstance(listed := _decoder(source).get("models"), list) else []
-    )
+    if not found:
+        return None
+    listed = _decoder(source).get("models")
+    named = {Path(str(name)).name for name in listed} if isinstance(listed, list) else set()
     meant = [path for path in found if path.name in named]
     if len(meant) > 1:
         raise ModelError(
@@ -67,7 +68,7 @@ def find(source: Path) -> Path | None:
         )
     if len(found) > 1 and not meant:
         raise ModelError(f"{source} holds {len(found)} {ENDING} files; name the one that is meant: {found[0]}")
-    return next(iter(meant or found), None)
+    return (meant or found)[0]
 
 
 def binary_in(source: Path) -> Path | None:
