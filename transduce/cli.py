@@ -150,7 +150,7 @@ def _with_dash_last(words: list[str], app: cyclopts.App) -> list[str]:
     switches = {name for argument in arguments if argument.hint is bool for name in argument.names}
     pairs = enumerate(zip(["", *words], words, strict=False))
     found = [i for i, (before, word) in pairs if word == "-" and (before in switches or not before.startswith("-"))]
-    return [*(word for i, word in enumerate(words) if i not in found), "--", "-"]
+    return [*(word for i, word in enumerate(words) if i not in found), "--", "-"] if found else words
 
 
 def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
