@@ -414,7 +414,7 @@ def test_what_ctranslate2_has_not_is_refused(folder: Path) -> None:
 
 
 def test_models_that_ctranslate2_cannot_take() -> None:
-    assert "share the model's width" in (why_not(small_model()) or "")
+    assert "shares the model's width" in (why_not(small_model()) or "")
     assert "scaled dot" in (why_not(small_model(score="dot", d_k=None, d_v=None)) or "")
     assert "final norm" in (why_not(small_model(final_norm=True, d_k=None, d_v=None)) or "")
     assert "epsilon" in (why_not(small_model(eps=1e-3, d_k=None, d_v=None)) or "")
