@@ -101,7 +101,7 @@ def test_whole_numbers_are_smaller(trained: Path, tmp_path: Path) -> None:
 def test_what_it_cannot_express_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "rnn"
     transduce.train(run, PAIRS, preset="rnn", report=Notes(), training={"steps": 1}, model={"d_model": 16})
-    with pytest.raises(ModelError, match="only Transformers are written"):
+    with pytest.raises(ModelError, match="cannot go out to onnx, which takes Transformers only"):
         convert(run, tmp_path / "out", to="onnx")
     additive = transformer.build(ModelSettings(**{**SIZES, "score": "additive"}), 50, 50)
-    assert onnx_out.why_not(additive) == "has the dot scores only here"
+    assert onnx_out.why_not(additive) == "takes the dot scores only"

@@ -50,9 +50,9 @@ def library() -> Any:
 def why_not(model: Seq2Seq) -> str | None:
     """What keeps a model from being written, as words that follow "onnx"; None: nothing."""
     if type(model) is not Transformer:
-        return "has Transformers only here, no recurrent models and no classifiers"
+        return "takes Transformers only, no recurrent models and no classifiers"
     if any(type(m.score) not in (ScaledDot, Dot) for m in model.modules() if isinstance(m, MultiHeadAttention)):
-        return "has the dot scores only here"
+        return "takes the dot scores only"
     size = sum(weight.nbytes for weight in model.parameters())
     return None if size < LARGEST else f"has files of two billion bytes at most, and these weights have {size:,}"
 
