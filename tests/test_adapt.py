@@ -96,6 +96,26 @@ def test_adapters_apart_are_the_same_model(tmp_path: Path, base: Path) -> None:
         transduce.load(tmp_path / "run", adapter=adapter)
 
 
+def test_many_adapters_share_one_model(tmp_path: Path, base: Path) -> None:
+    """Each is chosen when it is asked for; none changes the model or another."""
+    runs = [tuned(tmp_path / name, base, lora_rank=2, lora_parts=part, seed=i, steps=30) for i, (name, part) in
+            enumerate((("a", "query,outer"), ("b", "value")), 1)]  # fmt: skip
+    plain = transduce.load(base, "cpu")
+    before = weights_of(plain.model)
+    chosen = [plain.with_adapter(tmp_path / name) for name in "ab"]
+    lines = [source for source, _ in PAIRS[:10]]
+    for own, run in zip(chosen, runs, strict=True):
+        for name, weight in weights_of(own.model).items():
+            assert torch.allclose(weight, weights_of(run.model)[name], atol=1e-6), name
+        assert [t.text for t in own.translate(lines)] == [t.text for t in run.translate(lines)]
+    assert all(torch.equal(weight, before[name]) for name, weight in weights_of(plain.model).items())
+    held = [{name: weight.data_ptr() for name, weight in one.model.named_parameters()} for one in (plain, *chosen)]
+    apart = {name for name in held[0] if held[0][name] != held[1][name]}
+    assert apart == {name for name in before if name.endswith(("query.weight", "outer.weight"))}
+    with pytest.raises(ModelError, match="was made for another model"):
+        chosen[0].with_adapter(tmp_path / "b")
+
+
 def test_an_adapter_is_a_flag(tmp_path: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours = tuned(tmp_path / "run", base, lora_rank=2)
     (tmp_path / "text").write_text("das haus ist alt .\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, overload
 
-from transduce.adapt.lora import put_adapter
+from transduce.adapt.lora import put_adapter, with_adapter
 from transduce.arguments import check_folder, check_languages, check_pairs, check_text, check_texts, shown
 from transduce.decoding.batches import Engine
 from transduce.decoding.shortlist import Shortlist
@@ -66,6 +66,12 @@ class Model(Translator):
         given = {key: value for key, value in search.items() if value is not None}
         trust = None if together or adapter else read_trust(Path(path), tokenizers.source.size)
         return cls(model, tokenizers, compose({"search": given}, base=settings), device, trust=trust)
+
+    def with_adapter(self, path: str | Path) -> Self:
+        """The same model with adapters (LoRA), for one request and another: many of them share what they do not
+        change. A model that has adapters already is another, for which none were made."""
+        check_folder(path, "adapter")
+        return type(self)(with_adapter(self.model, Path(path)), self.tokenizers, self.settings, self.device)
 
     def __repr__(self) -> str:
         weights = sum(weight.numel() for weight in self.model.parameters())

@@ -6,6 +6,7 @@ RUN/adapter.safetensors: for each adapted weight W = W₀ + B A two matrices, an
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,11 +72,20 @@ def adapter_bytes(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> 
     return tensor_bytes(factored(before, after), {"base": fingerprint(before)})
 
 
+def with_adapter(model: Seq2Seq, path: Path) -> Seq2Seq:
+    """A model beside this one, with an adapter; weights that the adapter leaves alone are those of both."""
+    changed = {name.rpartition(".")[0] for name in read_weights(_file(path))}
+    shared = {id(weight): weight for name, weight in model.named_parameters() if name not in changed}
+    twin = copy.deepcopy(model, shared)  # which takes what is in its memory for a copy already made
+    put_adapter(twin, path)
+    return twin
+
+
 @torch.no_grad()
 def put_adapter(model: nn.Module, path: Path) -> None:
     """Add an adapter, by its file or its run's folder, to the model that it was made for, in place; to another it is
     refused."""
-    path = path / ADAPTER if path.is_dir() else path
+    path = _file(path)
     base, matrices = read_note(path).get("base"), read_weights(path)
     if base != fingerprint(weights_of(model)):
         raise ModelError(f"{path} was made for another model; an adapter fits only the model it was trained on")
@@ -86,3 +96,8 @@ def put_adapter(model: nn.Module, path: Path) -> None:
         if not fits or (len(tall), thin.size(1)) != tuple(weights[name].shape):
             raise ModelError(f"{path} is damaged: what it has for {name[:80]} does not fit the model")
         weights[name].add_((tall.double() @ thin.double()).float().to(weights[name].device))
+
+
+def _file(path: Path) -> Path:
+    """An adapter by its file, or by its run's folder."""
+    return path / ADAPTER if path.is_dir() else path
