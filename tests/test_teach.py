@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,25 +59,29 @@ def test_text_that_a_model_knows_nothing_of_is_told(
     assert any("this model knows little of text like this" in words for words in notes.said)
 
 
-def test_back_translation_goes_on_after_a_kill(
-    tmp_path: Path, model_folder: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same bytes, and what was done is not done again."""
-    many = tmp_path / "many"
-    many.write_text(Path(texts[0]).read_text(encoding="utf-8") * 140, encoding="utf-8")  # more than two chunks
-    backtranslate(model_folder, str(many), output=tmp_path / "whole", beam=1)
+@contextmanager
+def killed_after(lines: int) -> Iterator[None]:
+    """Within, a translation is interrupted when so many lines are done."""
     stream = Translator.stream
 
     def killed(self: Translator, *given: Any, **named: Any) -> Iterator[Any]:
         for number, t in enumerate(stream(self, *given, **named)):
-            if number == 5000:
+            if number == lines:
                 raise KeyboardInterrupt
             yield t
 
-    with monkeypatch.context() as m:
-        m.setattr(Translator, "stream", killed)
-        with pytest.raises(KeyboardInterrupt):
-            backtranslate(model_folder, str(many), output=tmp_path / "again", beam=1)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Translator, "stream", killed)
+        yield
+
+
+def test_back_translation_goes_on_after_a_kill(tmp_path: Path, model_folder: Path, texts: tuple[str, str]) -> None:
+    """The same bytes, and what was done is not done again."""
+    many = tmp_path / "many"
+    many.write_text(Path(texts[0]).read_text(encoding="utf-8") * 140, encoding="utf-8")  # more than two chunks
+    backtranslate(model_folder, str(many), output=tmp_path / "whole", beam=1)
+    with killed_after(5000):
+        backtranslate(model_folder, str(many), output=tmp_path / "again", beam=1)
     notes = Notes()
     backtranslate(model_folder, str(many), output=tmp_path / "again", beam=1, resume=True, report=notes)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -84,23 +89,13 @@ def test_back_translation_goes_on_after_a_kill(
 
 
 def test_what_is_left_of_other_work_is_not_gone_on_with(
-    tmp_path: Path, model_folder: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str]
 ) -> None:
     """Another tag is other work."""
     many = tmp_path / "many"
     many.write_text(Path(texts[0]).read_text(encoding="utf-8") * 140, encoding="utf-8")
-    stream = Translator.stream
-
-    def killed(self: Translator, *given: Any, **named: Any) -> Iterator[Any]:
-        for number, t in enumerate(stream(self, *given, **named)):
-            if number == 5000:
-                raise KeyboardInterrupt
-            yield t
-
-    with monkeypatch.context() as m:
-        m.setattr(Translator, "stream", killed)
-        with pytest.raises(KeyboardInterrupt):
-            backtranslate(model_folder, str(many), output=tmp_path / "out", beam=1, tag="<one>")
+    with killed_after(5000):
+        backtranslate(model_folder, str(many), output=tmp_path / "out", beam=1, tag="<one>")
     with pytest.raises(DataError, match="was begun with another model, text or setting"):
         backtranslate(model_folder, str(many), output=tmp_path / "out", beam=1, tag="<two>", resume=True)
 

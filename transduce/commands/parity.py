@@ -101,7 +101,8 @@ def compare(
         ["sentences a second here, greedy", f"{len(lines) / seconds_here:,.0f}"],
     ]
     below = [f"{len(lines):,} sentences, one after the other; by beam, and log-probabilities: {len(few)}"]
-    below += [f"with a beam both search by {', '.join(f'{key}={value}' for key, value in rule.items())}"]
+    told = [f"{key}={value:.3g}" if isinstance(value, float) else f"{key}={value}" for key, value in rule.items()]
+    below += [f"with a beam both search by {', '.join(told)}"]
     return Table(["", folder.name], rows, below=below), found
 
 
