@@ -44,11 +44,12 @@ PLANTED: dict[str, tuple[str | bytes, str | bytes]] = {
     "numbers differ": ("er ist 1989 geboren", "he was born in 1998"),
     "too long": ("wort " * 250, "word " * 250),
     "other script": ("ein hund schläft", "собака спит"),
+    "other language": ("the friend has a good dog in the office", "der freund hat einen guten hund im büro"),
     "length ratio": ("ja", "this is a very long answer to a very short question, and nobody asked for it"),
 }
 
 
-def test_twelve_planted_faults_are_found(clean_text: tuple[list[str], list[str]], tmp_path: Path) -> None:
+def test_planted_faults_are_found(clean_text: tuple[list[str], list[str]], tmp_path: Path) -> None:
     """Each at its line, and nothing else of its kind."""
     source, target = ([*side] for side in clean_text)
     expected = {}
@@ -90,6 +91,34 @@ def test_a_missing_line_spoils_all_behind_it_and_empty_sides_spoil_nothing() -> 
     again = doctor._misaligned(np.concatenate([shifted, both]), [(800, 799), (800, 800)])
     assert again[400:799].all()
     assert not again[860:].any()
+
+
+def test_a_line_that_is_no_pair_ends_nothing(
+    clean_text: tuple[list[str], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{source}\t{target}" for source, target in zip(*clean_text, strict=True)]
+    text = write(tmp_path, "a.tsv", [*lines[:50], "", "one side", *lines[50:]])
+    assert cli.main(["doctor", "--source", text, "--preset", "tiny"]) == 0
+    out = capsys.readouterr().out
+    assert "empty: 2 of 202 pairs" in out
+    assert "a.tsv, line 51: no tab between source and target; without such lines: awk" in out
+    assert "training would refuse this text as it is; mend it, or let --clean" in out
+    copy = tmp_path / "copy"
+    assert cli.main(["doctor", "--source", text, "--preset", "tiny", "--clean", str(copy)]) == 0
+    assert (copy / "a.source").read_text(encoding="utf-8").splitlines() == clean_text[0]
+    assert "transduce train runs/mine" in capsys.readouterr().out
+
+
+def test_bytes_that_are_no_text_have_one_fault(
+    clean_text: tuple[list[str], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chinese = [f"他有{number}只狗和一只猫".encode("gb18030") for number in range(200)]
+    files = write(tmp_path, "a.zh", chinese), write(tmp_path, "a.en", clean_text[1])
+    assert cli.main(["doctor", "--source", files[0], "--target", files[1]]) == 0
+    out = capsys.readouterr().out
+    assert out.count("of 200 pairs") == 1
+    assert "it may be GB18030; convert it: iconv -f GB18030 -t UTF-8" in out
+    assert "transduce train" not in out
 
 
 def test_a_copy_has_characters_for_entities_and_is_not_made_of_another_encoding(
@@ -156,7 +185,7 @@ def test_the_command_reports_cleans_and_draws(
     assert "empty: 1 of 200 pairs" in out
     assert r"er\x07 ist" in out  # what cannot be seen is shown
     assert "target tokens, about" in out
-    assert "target tokens a second by a short try" in out
+    assert "tokens a second by a short try" in out
     assert cli.main(["doctor", "--source", left, "--target", right, "--model.layers", "0"]) == 2
     assert "model.layers=0 must be at least 1" in capsys.readouterr().err.replace("\n", " ")
     kept = (tmp_path / "clean" / "train.de").read_text().splitlines()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Taken out of a cleaned copy. The others may be right: a tag can be text, 911 can be 112.
 REMOVED = (
     *("empty", "identical", "not UTF-8", "encoding damage", "control characters", "too long"),
-    *("other script", "length ratio", "duplicate", "leak", "misaligned"),
+    *("other script", "other language", "length ratio", "duplicate", "leak", "misaligned"),
 )
 MOST_LOST = 0.05  # of the pairs, that a copy may leave out because they are in another encoding
 

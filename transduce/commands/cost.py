@@ -69,6 +69,8 @@ def epoch_tokens(lengths: Lengths, stretches: list[int], settings: Settings) -> 
 
 def describe_cost(tokens: tuple[int, int], pairs: int, settings: Settings) -> Iterator[str]:
     """What training takes on this machine, roughly."""
+    from transduce.training.recipe import USED
+
     m = settings.model
     slots = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
     batches = max(1, round((max(tokens) + pairs) * 1.05 / slots))  # every sentence has an end
@@ -78,15 +80,15 @@ def describe_cost(tokens: tuple[int, int], pairs: int, settings: Settings) -> It
         f"training: {tokens[0]:,} source and {tokens[1]:,} target tokens, about {batches:,} batches of {slots:,} an "
         f"epoch; {weights / 1e6:.1f} million weights, about {memory / 1e9:.1f} GB"
     )
-    minutes, t = tokens[1] / speed / 60, settings.training
+    minutes, t = batches * slots / speed / 60, settings.training
     if t.steps:
         limit = f"{t.steps:,} steps are {t.steps / batches:.1f} epochs or {minutes * t.steps / batches / 60:,.1f} hours"
     elif t.epochs:
         limit = f"{t.epochs} epochs are {minutes * t.epochs / 60:,.1f} hours"
     else:
-        limit = f"{t.minutes or 0:g} minutes are {(t.minutes or 0) / max(minutes, 1e-9):.1f} epochs"
+        limit = f"{t.minutes or 0:g} minutes are {USED * (t.minutes or 0) / max(minutes, 1e-9):.1f} epochs"
     yield (
-        f"on this machine ({device}) about {speed:,.0f} target tokens a second by a short try, so {minutes:,.1f} "
+        f"on this machine ({device}) about {speed:,.0f} tokens a second by a short try, so {minutes:,.1f} "
         f"minutes an epoch; {limit}"
     )
 

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from transduce.training.recipe import Recipe
 
 LISTED = 1000  # line numbers of each fault in the JSON
-REFUSED = (
-    "training would refuse this text; look again when it {when}, or let --clean FOLDER write a copy of what can be used"
-)
+REFUSED = "training would refuse this text as it is; mend it, or let --clean FOLDER write a copy of what can be used"
 TEXT = ("source", "target", "weight", "columns", "languages")  # settings that name the text
 
 
@@ -104,7 +102,9 @@ def doctor(
         raise DataError(f"{corpus.name} have no line in common: a side is empty")
     yield from _facts(diagnosis, corpus)
     yield ""
+    problems = list(_refusals(diagnosis, corpus))
     yield from _faults(diagnosis, corpus)
+    yield from problems
     yield ""
     if clean is not None:
         yield write_clean(diagnosis, corpus, clean)
@@ -115,6 +115,9 @@ def doctor(
 
         names = tuple(Path(name).name for name in side_names(corpus))
         report.say(f"wrote {line_lengths(diagnosis.lengths, (names[0], names[1]), picture)}")
+    if problems and not copies:
+        yield REFUSED
+        return
     yield from _training(diagnosis, corpus, wanted, given, preset, next(iter(others), ()), copies)
 
 
@@ -179,8 +182,6 @@ def _faults(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
         if lines:
             yield f"{name}: {len(lines):,} of {len(diagnosis.lengths):,} pairs ({meaning})"
             yield from (f"    {line_name(stretches, n)}: {_sample(diagnosis, n)}" for n in lines[:SAMPLES])
-        if lines and name == "not UTF-8":
-            yield from (f"    {problem}" for problem in _problems_of_encoding(corpus))
     if not any(len(lines) for lines in diagnosis.faults.values()) and not _are_unequal(diagnosis):
         yield "no fault found"
 
@@ -189,15 +190,17 @@ def _are_unequal(diagnosis: Diagnosis) -> bool:
     return any(left != right for left, right in diagnosis.sides)
 
 
-def _problems_of_encoding(corpus: Corpus) -> Iterator[str]:
-    """What training would say, with the encoding that a file may be in."""
+def _refusals(diagnosis: Diagnosis, corpus: Corpus) -> Iterator[str]:
+    """What training would say of bytes that are no UTF-8, and of lines that are no pairs."""
     from transduce.data.corpus import TwoFiles, parts_of
     from transduce.data.lines import read_lines
 
+    if not len(diagnosis.faults["not UTF-8"]) and not len(diagnosis.faults["empty"]):
+        return
     for part in parts_of(corpus):
-        for path in (part.source, part.target) if isinstance(part, TwoFiles) else (part.name,):
+        for text in map(read_lines, (part.source, part.target)) if isinstance(part, TwoFiles) else (part,):
             try:
-                for _ in read_lines(path):
+                for _ in text:
                     pass
             except DataError as problem:
                 yield str(problem)
@@ -217,9 +220,6 @@ def _training(
     from transduce.commands.cost import describe_cost, epoch_tokens, tokens_of_training
     from transduce.training.recipe import Recipe, settings_of
 
-    if not copies and len(diagnosis.faults["not UTF-8"]):
-        yield "training would refuse this text; look again when it is UTF-8"
-        return
     try:
         lengths, supported = tokens_of_training(corpus, bool(valid), wanted)
     except SettingsError as error:
@@ -242,15 +242,17 @@ def _training(
         if left:
             yield f"no setting leaves out: {', '.join(left)}; --clean FOLDER writes a copy without them"
     if not copies and _are_unequal(diagnosis):
-        yield REFUSED.format(when="has as many lines on both sides")
+        yield REFUSED
         return
     yield train_line(given, preset, advice, valid)
 
 
 def _sample(diagnosis: Diagnosis, line: int) -> str:
-    """Short enough to read, with everything invisible made visible."""
+    """Short enough to read, with everything invisible, and every byte that is no text, made visible."""
     sides = (text if len(text) < 70 else text[:67] + "..." for text in diagnosis.samples[line])
-    return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides)
+    return "  |||  ".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) for text in sides).replace(
+        "\\udc", "\\x"
+    )
 
 
 def _write_json(diagnosis: Diagnosis, path: Path) -> Path:

@@ -19,6 +19,7 @@ import numpy as np
 from ftfy.badness import is_bad
 
 from transduce.data.corpus import Corpus, Stretch, parts_of
+from transduce.data.exchanged import in_other_language, words
 from transduce.data.facts import SCRIPTS as ALPHABETS
 from transduce.data.raw import Raw, raw_sides, side_names
 from transduce.text.sentences import is_unspaced
@@ -28,7 +29,7 @@ ALONE = (
     *("entities", "markup", "empty", "identical", "not UTF-8"),
     *("encoding damage", "control characters", "numbers differ", "too long"),
 )
-AMONG = ("other script", "length ratio", "duplicate", "leak", "misaligned")
+AMONG = ("other script", "other language", "length ratio", "duplicate", "leak", "misaligned")
 FAULTS = {
     "entities": "characters written as in HTML, such as &quot;",
     "markup": "tags as of HTML, such as <b>",
@@ -40,6 +41,7 @@ FAULTS = {
     "numbers differ": "digits on both sides, but not the same numbers",
     "too long": "a side of more than 1,000 characters",
     "other script": "mostly letters of another script than the side usually has",
+    "other language": "a side has the words of the other side's language: exchanged, or not translated",
     "length ratio": "one side far longer than usual against the other",
     "duplicate": "the pair stood there before",
     "leak": "the pair, or its source, is also in the validation or test text",
@@ -95,6 +97,7 @@ def examine(corpus: Corpus, held_out: Sequence[Corpus] = ()) -> Diagnosis:
     faults = {name: noted.flags & (1 << i) != 0 for i, name in enumerate(ALONE)}
     usual = [_usual_script(noted.scripts[:, side]) for side in (0, 1)]
     faults["other script"] = ((noted.scripts != usual) & (noted.scripts > 0)).any(1)
+    faults["other language"] = in_other_language(Raw(corpus)) & ~faults["identical"] & ~faults["not UTF-8"]
     faults["length ratio"] = _unusual_ratio(noted.lengths)
     faults["duplicate"] = _seen_before(noted.pairs) & ~faults["empty"]
     faults["leak"] = np.zeros(len(noted.flags), bool)
@@ -121,11 +124,6 @@ def examine(corpus: Corpus, held_out: Sequence[Corpus] = ()) -> Diagnosis:
     wanted = {int(line) for lines in lines_of.values() for line in lines[:SAMPLES]}
     diagnosis.samples = {pair.line: (pair.source, pair.target) for pair in Raw(corpus) if pair.line in wanted}
     return diagnosis
-
-
-def words(text: str) -> list[str]:
-    """Where a script puts no spaces between them, its characters."""
-    return [c for c in text if not c.isspace()] if is_unspaced(text) else text.split()
 
 
 def _count_words(corpus: Corpus) -> tuple[Counter[str], Counter[str]]:
@@ -167,21 +165,22 @@ def _note(corpus: Corpus, asked: Iterable[set[str]] = ()) -> tuple[Noted, list[s
 
 
 def _flags(source: str, target: str) -> int:
-    """The faults that this pair shows by itself."""
+    """The faults that this pair shows by itself. Bytes that are no text have no others."""
     both = f"{source}\n{target}"
     plain = both.isascii()
-    shown = (
-        _has_entities(both),
-        bool(_MARKUP.search(both)),
-        not source or not target,
-        source == target and bool(source),
-        not plain and not _is_utf8(both),
-        not plain and ("\ufffd" in both or is_bad(both)),
-        bool(_CONTROL.search(source) or _CONTROL.search(target)),
-        _numbers_differ(source, target),
-        max(len(source), len(target)) > LONG,
-    )
-    return sum(1 << i for i, fault in enumerate(shown) if fault)
+    if not plain and not _is_utf8(both):
+        return 1 << ALONE.index("not UTF-8")
+    shown = {
+        "entities": _has_entities(both),
+        "markup": _MARKUP.search(both),
+        "empty": not source or not target,
+        "identical": source == target and source,
+        "encoding damage": not plain and ("\ufffd" in both or is_bad(both)),
+        "control characters": _CONTROL.search(source) or _CONTROL.search(target),
+        "numbers differ": _numbers_differ(source, target),
+        "too long": max(len(source), len(target)) > LONG,
+    }
+    return sum(1 << ALONE.index(name) for name, found in shown.items() if found)
 
 
 def _has_entities(text: str) -> bool:
@@ -205,7 +204,9 @@ def _numbers_differ(source: str, target: str) -> bool:
 
 
 def _script(text: str) -> int:
-    """The script of most letters: its place in SCRIPTS from 1; 0 where there are none."""
+    """The script of most letters: its place in SCRIPTS from 1; 0 where there are none, or no text."""
+    if not _is_utf8(text):
+        return 0
     if text.isascii():
         return int(any(c.isalpha() for c in text))
     counts = [len(script.findall(text)) for script in _SCRIPTS]

@@ -10,7 +10,7 @@ import numpy as np
 
 from transduce.data.corpus import Corpus, Pair, TwoFiles, parts_of
 from transduce.data.lines import open_bytes, raw_lines
-from transduce.data.one_file import OneFile
+from transduce.data.one_file import OneFile, PairPerLine
 
 
 def lenient_lines(path: str) -> Iterator[str]:
@@ -29,9 +29,21 @@ def raw_sides(part: Corpus) -> Iterator[tuple[str | None, str | None]]:
     if isinstance(part, TwoFiles):
         yield from itertools.zip_longest(lenient_lines(part.source), lenient_lines(part.target))
         return
+    if isinstance(part, PairPerLine):
+        yield from (_pair_or_line(part, line) for line in lenient_lines(part.path))
+        return
     pairs = part.pairs(lenient_lines(part.path)) if isinstance(part, OneFile) else part
     for pair in pairs:  # JSON and XML may hold breaks
         yield " ".join(pair.source.splitlines()), " ".join(pair.target.splitlines())
+
+
+def _pair_or_line(part: PairPerLine, line: str) -> tuple[str, str]:
+    """Its sides; a line that is no pair is a source without a target."""
+    try:
+        pair = part.pair(line)
+    except ValueError:
+        return line, ""
+    return " ".join(pair.source.splitlines()), " ".join(pair.target.splitlines())
 
 
 @dataclass(frozen=True)

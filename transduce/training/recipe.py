@@ -58,11 +58,13 @@ GUIDED = 6_000  # updates, after which a model has long found out by itself wher
 USED = 0.85  # of the time goes into updates; the rest into preparing and validating
 GPU_SPEED, CPU_SPEED = 600_000, 4000  # target tokens a second, before anything is tried
 TOKENS_A_WORD = 1.3
+SEEN = 8  # passes over a text, after which even its rare tokens were seen often enough
 MOST_TOKENS = 32_000  # of a vocabulary, whatever the text
 ALIGNED = 64  # on a GPU, which multiplies fast what this divides
 LONGER = 1.0  # alpha of the length penalty; the paper's models, trained for days, had 0.6
 GENTLE = 0.25  # of the usual rate, where a run begins with a model
 PROPOSED, BY_HEART = 10, 1000  # passes over the text, where no time is given; and the most that are of any use
+FEWEST, SHORTEST_RUN, LONGEST_RUN = 5000, 2, 120  # then also: updates at least, minutes at least and at most
 BASE: Overrides = {
     "model": {"norm": "before"},
     "optimizer": {"schedule": "wsd", "clip": 1.0, "decay": 0.3},
@@ -117,7 +119,7 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
     passes = _expected_passes(facts, settings, device)
     if task_of(settings).labels:
         size = _vocabulary(2 * facts.source.words, passes) + _characters(facts.source)
-        yield Choice("text.vocabulary", size, f"for {_rounded(facts.source.words)} words, {_passes(passes)}")
+        yield Choice("text.vocabulary", size, _for_words(facts.source.words, passes))
         yield from _covered(facts)
         return
     scripts = facts.source.script, facts.target.script
@@ -129,13 +131,13 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
         yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
         size = _aligned(_shared_vocabulary(facts, passes) if alike else _joined_vocabulary(source, target), device)
-        yield Choice("text.vocabulary", size, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
+        yield Choice("text.vocabulary", size, _for_words(facts.target.words, passes))
     else:
         yield Choice("text.joint", False, f"{scripts[0]} and {scripts[1]} share no words")
         yield Choice("model.tie_source", False)
         many = f", and {facts.source.characters:,} different characters" if facts.source.is_unspaced else ""
         yield Choice("text.vocabulary", source, f"for {_rounded(facts.source.words)} words{many}")
-        yield Choice("text.target_vocabulary", target, f"for {_rounded(facts.target.words)} words, {_passes(passes)}")
+        yield Choice("text.target_vocabulary", target, _for_words(facts.target.words, passes))
     if settings.text.tokenizer in ("bpe", "unigram"):
         yield Choice("text.protect", ",".join(PROTECTED), "what must not change passes through")
     yield from _covered(facts)
@@ -163,7 +165,7 @@ def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
 def _vocabulary(words: float, passes: float) -> int:
     """It grows more slowly than the text: 8,000 for two million words, 1,000 for ten thousand. What is hardly read
     twice wants fewer: a rare token would be seen too seldom to be learned."""
-    enough = 8000 * (words / 2.4e6) ** 0.4 * min(1.0, passes / 8) ** 0.25
+    enough = 8000 * (words / 2.4e6) ** 0.4 * min(1.0, passes / SEEN) ** 0.25
     return int(min(MOST_TOKENS, max(400, enough)) // 100 * 100)
 
 
@@ -187,6 +189,10 @@ def _characters(side: Any) -> int:
     return side.characters // 100 * 100 if side.is_unspaced else 0
 
 
+def _for_words(words: int, passes: float) -> str:
+    return f"for {_rounded(words)} words{', read a few times' if passes < SEEN else ''}"
+
+
 def _rounded(number: float) -> str:
     return f"{number / 1e6:.1f} million" if number >= 1e6 else f"{round(number, -2):,.0f}"
 
@@ -195,10 +201,7 @@ def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     """Model, batches and learning rate for the time given, or for one that is proposed. Tells its choices."""
     yield from recipe.choose(iter([Choice("batch.tokens", smallest_batch(machine.device))]))
     if recipe.settings.training.minutes is None and not recipe.has("training.steps", "training.epochs"):
-        why = "ten passes over the text or 5,000 updates; half of it is enough for a first look, twice for the last bit"
-        yield from recipe.choose(
-            iter([Choice("training.minutes", _propose(facts, tokens_a_pair, machine, recipe), why)])
-        )
+        yield from recipe.choose(iter([_propose(facts, tokens_a_pair, machine, recipe)]))
     yield from recipe.choose(iter([Choice("training.steps", None)] if recipe.settings.training.minutes else []))
     size, updates = _largest(facts, tokens_a_pair, machine, recipe)
     layers = f"{size.layers}" if task_of(recipe.settings).labels else f"{size.layers}+{size.layers}"
@@ -249,13 +252,16 @@ def _slots(settings: Settings) -> int:
     return LARGEST_BATCH if settings.batch.tokens == "auto" else settings.batch.tokens
 
 
-def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> int:
+def _propose(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> Choice:
     """Minutes for ten passes over the text, but at least some thousand updates, unless there is too little text for
     them; and at most two hours."""
     a_pass = facts.pairs * tokens_a_pair / _slots(recipe.settings)
-    updates = min(max(5000, PROPOSED * a_pass), BY_HEART * a_pass)
-    minutes = updates * _pace(SIZES[1], machine, recipe) / 60 / USED
-    return int(min(120, max(2, round(minutes))))
+    updates = min(max(FEWEST, PROPOSED * a_pass), BY_HEART * a_pass)
+    minutes = round(updates * _pace(SIZES[1], machine, recipe) / 60 / USED)
+    goal = f"{FEWEST:,} updates" if updates == FEWEST else _passes(updates / a_pass)
+    goal = "two hours, the most that is proposed" if minutes > LONGEST_RUN else goal
+    why = f"{goal}; half of it is enough for a first look, twice for the last bit"
+    return Choice("training.minutes", int(min(LONGEST_RUN, max(SHORTEST_RUN, minutes))), why)
 
 
 def _for_updates(facts: Facts, updates: float, tokens_a_pair: float, recipe: Recipe, device: str) -> Iterator[Choice]:
