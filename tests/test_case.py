@@ -120,6 +120,13 @@ def test_a_shouted_line_is_answered_in_capitals(model_folder: Path) -> None:
     assert loud.candidates[0].text == loud.text
 
 
+def test_a_shouted_pair_is_scored_as_it_is_translated(model_folder: Path) -> None:
+    model = transduce.load(model_folder)
+    target = model.translate(LINE).text
+    loud, usual = model.score([(LINE, target), (LINE.lower(), target.lower())])
+    assert loud == usual
+
+
 def test_what_passes_through_keeps_its_letters(model_folder: Path) -> None:
     model = transduce.load(model_folder)
     assert model.translate("sieht die katze https://example.org/Hund").status  # nothing in capitals: as always

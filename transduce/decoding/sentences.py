@@ -73,49 +73,62 @@ def sentences_of(
 def _read(parts: Sequence[Part], tokenizer: Tokenizer, protection: Protection, usual: Usual | None) -> list[Sentence]:
     """Parts of lines in tokens."""
     hidden = [protection.hide(normalise(f"{part.mark} {part.text}" if part.mark else part.text)) for part in parts]
-    encoded = tokenizer.encode([each.text for each in hidden])
-    read = [
+    read = in_learned_letters([each.text for each in hidden], tokenizer, usual)
+    return [
         Sentence(
             part.line,
             part.gap,
             part.text,
-            each,
-            ids,
-            each.text,
+            each._replace(text=letters.text),
+            letters.ids,
+            letters.text if letters.shouted else each.text,
             each.text,
             small=each.text.islower(),
+            shouted=letters.shouted,
             mark=part.mark,
         )
-        for part, each, ids in zip(parts, hidden, encoded, strict=True)
+        for part, each, letters in zip(parts, hidden, read, strict=True)
     ]
+
+
+class Letters(NamedTuple):
+    """A text in the letters that the model has learned, and its tokens."""
+
+    text: str
+    ids: list[int]
+    shouted: bool = False  # it was all capitals
+
+
+def in_learned_letters(texts: Sequence[str], tokenizer: Tokenizer, usual: Usual | None) -> list[Letters]:
+    """TEXTS IN CAPITALS, and texts in small letters, as the model has learned their words; others as they are."""
+    read = [Letters(text, ids) for text, ids in zip(texts, tokenizer.encode(texts), strict=True)]
     has_capitals = UNKNOWN not in tokenizer.encode([CAPITALS])[0]
-    for number, sentence in enumerate(read):
-        if is_shouted(sentence.hidden.text):
-            read[number] = _calmed(sentence, tokenizer, usual)
-        elif usual is not None and has_capitals and sentence.hidden.text.islower():
-            read[number] = _with_capitals(sentence, tokenizer, usual)
+    for number, typed in enumerate(read):
+        if is_shouted(typed.text):
+            read[number] = _calmed(typed, tokenizer, usual)
+        elif usual is not None and has_capitals and typed.text.islower():
+            read[number] = _with_capitals(typed, tokenizer, usual)
     return read
 
 
-def _calmed(sentence: Sentence, tokenizer: Tokenizer, usual: Usual | None) -> Sentence:
+def _calmed(typed: Letters, tokenizer: Tokenizer, usual: Usual | None) -> Letters:
     """A SENTENCE IN CAPITALS in the letters that the model has learned it in, if it takes fewer tokens so, unknown ones
     first of all."""
-    words = sentence.hidden.text.split(" ")
+    words = typed.text.split(" ")
     if usual is None:
         calm = _known_case(words, tokenizer)
     else:
         calm = _usual_case([[*_forms(word), word] for word in words], tokenizer, usual)
     ids = tokenizer.encode([calm])[0]
-    if (ids.count(UNKNOWN), len(ids)) >= (sentence.source.count(UNKNOWN), len(sentence.source)):
-        return sentence
-    return sentence._replace(hidden=sentence.hidden._replace(text=calm), source=ids, asked=calm, shouted=True)
+    if (ids.count(UNKNOWN), len(ids)) >= (typed.ids.count(UNKNOWN), len(typed.ids)):
+        return typed
+    return Letters(calm, ids, shouted=True)
 
 
-def _with_capitals(sentence: Sentence, tokenizer: Tokenizer, usual: Usual) -> Sentence:
+def _with_capitals(typed: Letters, tokenizer: Tokenizer, usual: Usual) -> Letters:
     """a sentence in small letters, as many people type, with the capitals that the model has learned it with."""
-    forms = [[word, word.capitalize()] for word in sentence.hidden.text.split(" ")]
-    text = _usual_case(forms, tokenizer, usual)
-    return sentence._replace(hidden=sentence.hidden._replace(text=text), source=tokenizer.encode([text])[0])
+    text = _usual_case([[word, word.capitalize()] for word in typed.text.split(" ")], tokenizer, usual)
+    return Letters(text, tokenizer.encode([text])[0])
 
 
 def _usual_case(forms: list[list[str]], tokenizer: Tokenizer, usual: Usual) -> str:

@@ -20,7 +20,7 @@ from transduce.decoding.marks import Marks
 from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.results import Candidate, TargetScore, Translation, gravest, join_lines
 from transduce.decoding.roles import for_requests, make_roles
-from transduce.decoding.sentences import Sentence, has_strange_mark, sentences_of
+from transduce.decoding.sentences import Sentence, has_strange_mark, in_learned_letters, sentences_of
 from transduce.decoding.trust import Answer, Trust, Verdict, usual_of
 from transduce.decoding.wishes import Wishes, with_prefixes
 from transduce.decoding.wording import Wording
@@ -116,11 +116,16 @@ class Translator:
         while read := list(itertools.islice(remaining, chunk)):
             hide = self.tokenizers.protection.hide_pair
             hidden = [hide(normalise(source), normalise(target)) for source, target in read]
-            sources = self.tokenizers.source.encode([source.text for source, _ in hidden])
-            begin = self.tokenizers.target.begin
-            targets = [ids or [*begin] for ids in self.tokenizers.target.encode([target.text for _, target in hidden])]
-            slots, given = self.search.tokens, len(begin)
-            yield from score_targets(self.model, sources, targets, longest, slots, self.device, given)
+            t, usual = self.tokenizers, usual_of(self.trust, self.tokenizers.settings)
+            sources = in_learned_letters([source.text for source, _ in hidden], t.source, usual)
+            targets = t.target.encode([target.text for _, target in hidden])
+            for i, source in enumerate(sources):
+                if source.shouted:  # then `translate` writes the capitals of a translation in calm letters
+                    targets[i] = in_learned_letters([hidden[i][1].text], t.target, None)[0].ids
+            begin = t.target.begin
+            targets = [ids or [*begin] for ids in targets]
+            ids, slots, given = [source.ids for source in sources], self.search.tokens, len(begin)
+            yield from score_targets(self.model, ids, targets, longest, slots, self.device, given)
 
     def _check(self, wishes: Wishes) -> None:
         s, n_best = self.search, wishes.n_best
