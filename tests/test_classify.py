@@ -167,6 +167,17 @@ def test_macro_f1_counts_every_label_the_same() -> None:
     assert evaluate.macro_f1(["x", "y"], ["x", "y"]) == 1
 
 
+@pytest.mark.parametrize("preset", [[], ["--preset", "fasttext"]])
+def test_sentences_are_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str], preset: list[str]) -> None:
+    lines = "".join(f"news\ta text of number {number}\n" for number in range(300))
+    (tmp_path / "a.tsv").write_text(lines)
+    words = ["train", str(tmp_path / "run"), "--task", "classify", "--source", str(tmp_path / "a.tsv")]
+    assert main([*words, *preset]) == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "different labels for 300 texts, most of several words: are text and label the wrong way round?" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_complaints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "none.txt").write_text("__label__a text\nno label\n")
     with pytest.raises(DataError, match=r"none.txt, line 2: it does not begin with __label__NAME; or give labels in"):

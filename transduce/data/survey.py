@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
@@ -17,6 +18,7 @@ from transduce.text.special import MADE
 
 ENOUGH = 250_000  # pairs for a vocabulary, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
 SHOWN_EVERY = 10_000  # pairs between two looks at the progress
+FEW_LABELS = 100  # up to so many need no second look
 MOST_COPIES = 0.1  # of the pairs that training does without; a text that repeats itself more is left as it is
 
 
@@ -102,3 +104,13 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
     result.digest = digest.hexdigest()
     result.stretches = [Stretch(part.name, count) for part, count in zip(parts, lines, strict=True)]
     return result
+
+
+def refuse_sentences(labels: Collection[str], texts: int) -> None:
+    """Labels that are sentences: the columns, or the files, are the wrong way round."""
+    spaced = sum(" " in label for label in labels)
+    if len(labels) > max(FEW_LABELS, texts / 2) and spaced > len(labels) / 2:
+        raise DataError(
+            f"{len(labels):,} different labels for {texts:,} texts, most of several words: are text and label the "
+            f"wrong way round? --columns 2 1 takes a .tsv whose labels stand first"
+        )

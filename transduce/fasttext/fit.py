@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.survey import refuse_sentences
 from transduce.errors import DataError, SettingsError, Stopped
 from transduce.fasttext.cuts import SUBWORDS, Cut, cut_files, kept_cut, learn_cut
 from transduce.fasttext.dictionary import Dictionary, count
@@ -61,6 +62,7 @@ def read_source(
         text = encode(_counted(lines, bar), dictionary, folder, hashed or s.word_ngrams > 1)
     if s.objective == "labels":
         refuse_unlabelled(text)
+        refuse_sentences(dictionary.labels, text.lines)
         if len(dictionary.labels) < 2:
             raise DataError(f"all lines have the same label, {dictionary.labels[0]}: there is nothing to tell apart")
         if _are_blocks(text):

@@ -16,7 +16,7 @@ from transduce.data.facts import facts
 from transduce.data.one_file import Two
 from transduce.data.open import open_files, remarks
 from transduce.data.store import Store
-from transduce.data.survey import HoldOut, Survey, survey
+from transduce.data.survey import HoldOut, Survey, refuse_sentences, survey
 from transduce.data.tokenize import Job, Sampling
 from transduce.errors import DataError, SettingsError
 from transduce.files.manifest import verify, write_folder
@@ -121,6 +121,7 @@ def _prepare(
     if not goes_on:
         refuse_to_replace(run)
     surveyed = survey(training, sample=not goes_on, labels=labels, report=report)
+    refuse_sentences(surveyed.labels, surveyed.pairs)
     hold_out = surveyed.hold_out(settings.data.hold_out) if validation is None else HoldOut()
     if hold_out.every is not None:
         aside = len(surveyed.held_by(hold_out))
