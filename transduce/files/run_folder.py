@@ -19,6 +19,7 @@ from pathlib import Path
 CONFIG = "config.yaml"
 MODEL = "model.safetensors"
 METRICS = "metrics.jsonl"
+MACHINE = "training/machine"
 STATE = "state.json"  # of a checkpoint
 REPLACED = ".replaced"  # a checkpoint that is being replaced by one of the same step
 _CHECKPOINT = re.compile(rf"step-(\d{{1,18}})(?:{re.escape(REPLACED)})?", re.ASCII)
@@ -79,7 +80,7 @@ class RunFolder(ModelFolder):
 
     @property
     def machine(self) -> Path:
-        return self.training / "machine"
+        return self.path / MACHINE
 
     @property
     def session(self) -> Path:

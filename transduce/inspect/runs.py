@@ -12,7 +12,7 @@ from transduce.errors import DataError, UserError
 from transduce.files import metrics
 from transduce.files.lock import is_locked
 from transduce.files.metrics import Record
-from transduce.files.run_folder import METRICS, RunFolder
+from transduce.files.run_folder import MACHINE, METRICS, RunFolder
 from transduce.settings import config_file
 from transduce.training.limits import Limits
 
@@ -100,7 +100,7 @@ def _state(run: RunFolder, records: list[Record]) -> str:
     is_alive = is_locked(run.path)
     if is_alive:
         return "running" if records else "preparing"
-    if any(record["kind"] == "finished" for record in records):
+    if any(record["kind"] == "finished" for record in records) or _is_done_unwritten(run, records):
         return "finished"
     if is_alive is False:
         return "stopped"
@@ -113,14 +113,20 @@ def _state(run: RunFolder, records: list[Record]) -> str:
     return "running" if silent < max(QUIET, 3 * pause) else "stopped"
 
 
+def _is_done_unwritten(run: RunFolder, records: list[Record]) -> bool:
+    """A fastText run writes no numbers on its way, and removes its checkpoints when it is done."""
+    return not records and run.model.exists() and not run.has_started
+
+
 def find(folder: Path) -> list[Run]:
     """Every run in a folder, at any depth, by name."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
-    runs = [_read_or_name(path.parent) for path in sorted(folder.rglob(METRICS))]
-    if not runs:
+    found = {path.parent for path in folder.rglob(METRICS)}
+    found |= {path.parent.parent for path in folder.rglob(MACHINE)}  # of fastText, or just begun
+    if not found:
         raise DataError(f"{folder} holds no run: no metrics.jsonl in it or below it")
-    return runs
+    return [_read_or_name(path) for path in sorted(found)]
 
 
 def _read_or_name(folder: Path) -> Run:
@@ -141,8 +147,8 @@ def table(runs: Sequence[Run], root: Path | None = None) -> Iterator[str]:
         valid = min((record["loss"] for record in run.valid), default=None)
         cells = (
             run.state,
-            f"{run.step:,}",
-            f"{run.limits.steps:,}" if run.limits and run.limits.steps else "-",
+            f"{run.step:,}" if run.step else "-",
+            f"{run.limits.steps:,}" if run.step and run.limits and run.limits.steps else "-",
             _number(run.last("loss"), 3),
             _number(valid, 3),
             f"{_number(run.best, 1)}{'' if run.measure == 'bleu' else ' %'}",
