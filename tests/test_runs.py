@@ -255,7 +255,7 @@ def test_one_run_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
 def test_a_run_that_writes_no_numbers_is_shown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("__label__a one two\n__label__b three four\n" * 50)
     words = ["train", str(tmp_path / "runs" / "fast"), "--task", "classify", "--preset", "fasttext"]
-    words += ["--source", str(tmp_path / "a.txt"), "--vectors.dim", "10", "--vectors.buckets", "100"]
+    words += ["--source", str(tmp_path / "a.txt"), "--vectors.dimension", "10", "--vectors.buckets", "100"]
     assert cli.main(words) == 0
     capsys.readouterr()
     assert cli.main(["runs", str(tmp_path / "runs")]) == 0
