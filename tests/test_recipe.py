@@ -20,7 +20,7 @@ from transduce.data.tokenize import Job
 from transduce.errors import SettingsError, UserError
 from transduce.files import metrics
 from transduce.files.manifest import sha256
-from transduce.files.run_folder import RunFolder
+from transduce.files.run_folder import METRICS, RunFolder
 from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
@@ -282,6 +282,29 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
         pace.pause()
         pace.updates, pace.spent = pace.updates + 9, pace.spent + 9
     assert pace.an_update == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_run_out_of_patience_is_decayed_before_it_ends(tmp_path: Path) -> None:
+    pace = ending.Pace()
+    by_steps = ending.Ending(0.25, steps=100, seconds=None, validate_every=10, patience=2)
+    assert by_steps.decide(RunState(step=40, since_best=1), 0.0, pace) is None
+    assert by_steps.decide(RunState(step=40, since_best=2), 0.0, pace) == (40, 50)
+    assert by_steps.decide(RunState(step=72, since_best=2), 0.0, pace) == (72, 90)
+    pace.updates, pace.spent = 100, 50.0
+    by_clock = ending.Ending(0.25, steps=None, seconds=400, validate_every=10, patience=2)
+    assert by_clock.decide(RunState(step=400, since_best=2), 100.0, pace) == (400, 500)
+    decided = RunState(step=450, decay_begin=400, decay_end=500, impatient=1)
+    assert by_clock.correct(decided, 150.0, pace) == 500  # never later, however much time there is
+    assert by_clock.correct(decided, 385.0, pace) == 470
+    settings = quick_settings(
+        training={"steps": 400, "patience": 2, "validate_every": 4},
+        optimizer={"schedule": "wsd", "rate": 1e-9, "decay": 0.5},
+    )
+    outcome = fit(tmp_path / "r", ListCorpus(bundled_pairs(60)), None, settings)
+    assert outcome.reason == "no better validation in the last 2 at the full learning rate"
+    assert outcome.step < 100
+    rates = [record["rate"] for record in metrics.read(tmp_path / "r" / METRICS) if record["kind"] == "train"]
+    assert rates[-1] < max(rates) / 2
 
 
 def test_the_limit_that_a_decay_was_fitted_to_is_named() -> None:

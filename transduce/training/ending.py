@@ -2,7 +2,7 @@
 validated and averaged, when its steps or its minutes are over.
 
 A clock never shows the same twice. So what it decides is written into the run state with a checkpoint, and followed
-after a stop: where the decay begins, and with each validation in it and half-way to its end, how many updates are left.
+after a stop: where the decay begins (earlier, if training.patience is over), and with each validation in it and half-way to its end, how many updates are left.
 The checkpoint before the decay, the last one at the full rate, is kept: whoever gives the run more time later goes on
 from there, and the rate does not jump.
 """
@@ -59,6 +59,7 @@ class Ending:
     seconds: float | None
     validate_every: int
     finishing: float = FINISHING
+    patience: int | None = None  # validations without a better one, after which it begins
 
     @staticmethod
     def of(settings: Settings, updates_an_epoch: int, on_gpu: bool) -> Ending | None:
@@ -70,11 +71,13 @@ class Ending:
         limits += [t.epochs * updates_an_epoch] if t.epochs else []
         seconds = 60 * t.minutes if t.minutes else None
         finishing = ON_GPU if on_gpu else FINISHING
-        return Ending(o.decay, min(limits, default=None), seconds, t.validate_every, finishing)
+        return Ending(o.decay, min(limits, default=None), seconds, t.validate_every, finishing, t.patience)
 
     def decide(self, state: RunState, seconds: float, pace: Pace) -> Decay | None:
         """The decay, if it is to begin with the next update. `seconds`: of the run so far."""
         step = state.step
+        if self.is_out_of_patience(state):
+            return Decay(step, self._earlier(step + max(1, round(self.share * step)), state, seconds, pace))
         if self.steps is not None and step >= round((1 - self.share) * self.steps):
             return Decay(step, max(self.steps, step + 1))
         if self.seconds is None:
@@ -84,6 +87,11 @@ class Ending:
             return None
         end = self._end(state, seconds, pace)
         return None if end is None else Decay(step, end)
+
+    def is_out_of_patience(self, state: RunState) -> bool:
+        """Whether nothing becomes better at the full rate. Then it falls, in as long as it would in a run that ends
+        here: a model that was never decayed is far from its best."""
+        return self.patience is not None and state.since_best >= self.patience
 
     def is_to_be_corrected(self, state: RunState, pace: Pace) -> bool:
         """Half-way from the last time on, as long as that is worth a checkpoint: where validations are far between, a
@@ -102,7 +110,15 @@ class Ending:
         """The last step, by the clock as it is now; as it was, where steps decide or the pace is not known."""
         if self.seconds is None or state.decay is None or state.step >= state.decay.end:
             return state.decay_end
+        if state.impatient:
+            return self._earlier(state.decay.end, state, seconds, pace)
         return self._end(state, seconds, pace) or state.decay_end
+
+    def _earlier(self, end: int, state: RunState, seconds: float, pace: Pace) -> int:
+        """The same, or where steps or the clock end it before that."""
+        limits = [end, *([self.steps] if self.steps is not None else [])]
+        by_clock = None if self.seconds is None else self._end(state, seconds, pace)
+        return max(state.step + 1, min([*limits, *([by_clock] if by_clock is not None else [])]))
 
     def _seconds_left(self, state: RunState, seconds: float) -> float:
         assert self.seconds is not None

@@ -78,7 +78,7 @@ class Keeper:
             self.report.say(f"going on from step {state.step:,}{fell}")
             self.saved_step = state.step
             if before is not None:
-                state.decay_begin, state.decay_end, state.decay_for = None, None, ""
+                state.decay_begin, state.decay_end, state.decay_for, state.impatient = None, None, "", 0
                 state.best_loss, state.best_score = before.best_loss, before.best_score  # its model stays until beaten
         self.processes.gather(None)  # all have read it
         if self.processes.is_main:

@@ -34,11 +34,17 @@ class Limits:
         if self.minutes is not None and seconds >= 60 * self.minutes:
             return f"{self.minutes:g} minutes are over"
         if self.patience is not None and since_best >= self.patience:
-            return f"no better validation in the last {self.patience}"
+            return self._over_patience()
         return ""
 
-    def reached_by_decay(self, end: int, most: int | None) -> str:
-        """The same at the end of a decay (ending.py); `most`: steps that there are by steps or epochs."""
+    def _over_patience(self) -> str:
+        return f"no better validation in the last {self.patience}"
+
+    def reached_by_decay(self, end: int, most: int | None, impatient: int = 0) -> str:
+        """The same at the end of a decay (ending.py); `most`: steps that there are by steps or epochs; `impatient`: it
+        began before they asked for it."""
+        if impatient and (most is None or end < most):
+            return f"{self._over_patience()} at the full learning rate"
         if self.minutes is not None and (most is None or end < most):
             return f"{self.minutes:g} minutes are over"
         by_epochs = self.epochs is not None and (self.steps is None or end < self.steps)

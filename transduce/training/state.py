@@ -37,6 +37,7 @@ class RunState:
     decay_end: int | None = None
     decay_seen: int = 0  # the step at which a clock last said where that is
     decay_for: str = ""  # the limits that it was decided for
+    impatient: int = 0  # 1: it began since training.patience was over
     calm: float = 1.0  # times the learning rate: less than 1 after the run has diverged (divergence.py)
     lowest_loss: float | None = None  # of the lines of metrics.jsonl
     worse_lines: int = 0  # in a row, far above it

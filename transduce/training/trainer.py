@@ -143,8 +143,9 @@ class Trainer:
         if state.decay is not None:  # the end is decided: no clock can change it
             most = None if self.ending is None else self.ending.steps
             is_over = state.step >= state.decay.end
-            return self.clock.limits.reached_by_decay(state.decay.end, most) if is_over else ""
-        return self.clock.limits.reached(state.step, epoch, self.clock.common_seconds, state.since_best)
+            return self.clock.limits.reached_by_decay(state.decay.end, most, state.impatient) if is_over else ""
+        since_best = state.since_best if self.ending is None else 0  # else a decay comes first
+        return self.clock.limits.reached(state.step, epoch, self.clock.common_seconds, since_best)
 
     def _begin_decay(self) -> None:
         """Where it is time for it, decide how the rate falls, and keep that for good."""
@@ -159,6 +160,7 @@ class Trainer:
             return
         state.decay_begin, state.decay_end = self.processes.gather(decay)[0]
         state.decay_for = self.clock.limits.of_decay()
+        state.impatient = int(self.ending.is_out_of_patience(state))
         left = f"; about {state.decay_end - state.step:,} steps are left" if self.clock.limits.minutes else ""
         self.report.say(f"step {state.step:,}: from here the learning rate falls{left}")
         self._save()
