@@ -1,8 +1,8 @@
 """Pairs with a side in the other side's language: exchanged sides, or a line that was never translated.
 
 No language has to be known. A word that the source side has more often than the target side is a source word, the more
-so the more often; a line whose words are in the mean those of the other side stands on the wrong side. Of sides with the
-same words (a text and its correction, say) nothing can be told, and nothing is said.
+so the more often; a line whose words are in the mean those of the other side stands on the wrong side. Of sides with
+the same words (a text and its correction, say) nothing can be told, and nothing is said.
 """
 
 from __future__ import annotations

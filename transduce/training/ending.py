@@ -2,9 +2,9 @@
 validated and averaged, when its steps or its minutes are over.
 
 A clock never shows the same twice. So what it decides is written into the run state with a checkpoint, and followed
-after a stop: where the decay begins (earlier, if training.patience is over), and with each validation in it and half-way to its end, how many updates are left.
-The checkpoint before the decay, the last one at the full rate, is kept: whoever gives the run more time later goes on
-from there, and the rate does not jump.
+after a stop: where the decay begins (earlier, if training.patience is over), and with each validation in it and
+half-way to its end, how many updates are left. The checkpoint before the decay, the last one at the full rate, is
+kept: whoever gives the run more time later goes on from there, and the rate does not jump.
 """
 
 from __future__ import annotations

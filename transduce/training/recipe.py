@@ -189,7 +189,7 @@ def _characters(side: Any) -> int:
     return side.characters // 100 * 100 if side.is_unspaced else 0
 
 
-def _for_words(words: int, passes: float) -> str:
+def _for_words(words: float, passes: float) -> str:
     return f"for {_rounded(words)} words{', read a few times' if passes < SEEN else ''}"
 
 
