@@ -108,7 +108,7 @@ def test_what_needs_words_is_refused_and_a_damaged_file_too(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("file", "content", "complaint"),
     [
-        ("merges.txt", "#version: 0.2\nquark xyz\n", "does not fit vocab.json"),
+        ("merges.txt", "#version: 0.2\nquark xyz\n", "does not fit its vocabulary|no pair"),
         ("merges.txt", None, "merges.txt"),
         ("vocab.json", "[1, 2]", "must be an object"),
         ("vocab.json", None, "vocab.json"),

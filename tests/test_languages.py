@@ -255,7 +255,7 @@ def test_commands_that_compare_and_teach_are_told_languages(
         (lambda f: (f / "sentencepiece.bpe.model").write_bytes(b"\xff" * 40), "SentencePiece model is damaged"),
         (
             lambda f: (f / "sentencepiece.bpe.model").rename(f / "tokenizer.json"),
-            "has no sentencepiece.bpe.model, which newer programs leave out: copy that of the original there",
+            "tokenizer.json is no JSON",
         ),
     ],
 )

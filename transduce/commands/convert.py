@@ -69,7 +69,8 @@ def convert(
     destination
         Folder to make, for argos a file; it must not exist.
     to
-        transduce: bring in. huggingface: MarianMTModel, or Pegasus where norms come before; with tokenizer files.
+        transduce: bring in. huggingface: MarianMTModel, or Pegasus where norms come before, or what it came from there
+        as; with tokenizer files.
         ctranslate2: for fast CPUs and GPUs, with SentencePiece files. argos: a package for LibreTranslate. onnx: two
         graphs with a program that runs them without PyTorch. fasttext: a .bin, or a quantised .ftz, by its ending.
     quantization
@@ -117,7 +118,7 @@ def convert(
             spoken = " --source-language ... --target-language ..." if asks else ""
             report.say(f"{destination} is made; try: transduce translate {shlex.quote(str(destination))}{spoken}")
             return None
-        model = load_as(source, to, report)
+        model = load_as(source, to, (None, None) if to == "argos" else languages, report)
         own = [] if text else sentences_of_run(source, model)
         lines = sentences_for(model, text or own)
         report.say(f"writing it for {to}, then comparing translations of {len(lines)} sentences")
@@ -129,7 +130,10 @@ def convert(
             which = "the run's validation text" if own else "the bundled corpus"
             report.say(f"compared on sentences of {which}; on others with --text")
         if check and agreement is None:
-            raise SettingsError("--check compares with Hugging Face's library: pip install transformers")
+            raise SettingsError(
+                "--check compares with Hugging Face's library: pip install transformers; and a model of many languages "
+                "needs --source-language and --target-language"
+            )
         if check and agreement is not None:
             agreement.check(source, rounded=quantization is not None)
     return table

@@ -46,18 +46,23 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     from transduce.files.atomic import write_files
     from transduce.formats import hugging_face_out
     from transduce.models.load import Loaded
+    from transduce.text.languages import languages_of, needs_languages
 
-    files = hugging_face_out.files(Loaded(model.model, model.tokenizers, model.settings))
+    loaded = Loaded(model.model, model.tokenizers, model.settings)
+    files = hugging_face_out.files(loaded)
     destination.mkdir()
     write_files({destination / name: content for name, content in files.items()})
     if importlib.util.find_spec("transformers") is None:
         report.warn("it is not compared with the original, which needs: pip install transformers")
         return None, None
+    if languages_of(model.tokenizers.source) and needs_languages(model.settings.text):
+        report.warn("it is not compared with the original, which needs --source-language and --target-language")
+        return None, None
     s = model.search
     early = s.stop == "usual" and s.beam > 1
     rule = {**_power(s), "stop": "usual" if early else "likely"}
     rule |= {key: getattr(s, key) for key in ("forced_end", "no_repeat", "min_length")}
-    return compare(model, destination, lines, hugging_face_out.Copy(destination), rule, report)
+    return compare(model, destination, lines, hugging_face_out.Copy(destination, loaded), rule, report)
 
 
 def to_ctranslate2(
@@ -135,13 +140,13 @@ def _power(s: SearchSettings) -> dict[str, Any]:
     return {"penalty": "plain", "length_penalty": nearest_power(s)}
 
 
-def load_as(source: Path, to: str, report: Report) -> Model:
+def load_as(source: Path, to: str, languages: Languages, report: Report) -> Model:
     """The model as the other system will have it: it does nothing to text before that is cut into tokens."""
     from transduce.decoding.marks import marks_of
     from transduce.formats import ctranslate2_out, hugging_face_out, onnx_out
     from transduce.model import Model
     from transduce.models.load import load
-    from transduce.text.languages import EVERY_TEXT, languages_of
+    from transduce.text.languages import EVERY_TEXT, languages_of, with_languages
     from transduce.text.tokenizers import Tokenizers
 
     model, tokenizers, settings = load(source)
@@ -149,13 +154,14 @@ def load_as(source: Path, to: str, report: Report) -> Model:
         reason = hugging_face_out.why_not(settings)
     else:
         reason = (onnx_out if to == "onnx" else ctranslate2_out).why_not(model)
-    if settings.text.tokenizer not in ("bpe", "unigram"):
+    if settings.text.tokenizer not in ("bpe", "unigram") and to != "huggingface":
         reason = reason or f"cuts text with SentencePiece, and this model by text.tokenizer={settings.text.tokenizer}"
     if reason:
         raise ModelError(f"{source} cannot go out to {to}, which {reason}")
-    if settings.text.source_language == EVERY_TEXT:
+    goes_back = to == "huggingface"  # to where models of many languages, and BART, come from
+    if settings.text.source_language == EVERY_TEXT and not goes_back:
         raise ModelError(f"{source} begins every text with a token, which {to} would not do by itself")
-    if settings.text.source_language or languages_of(tokenizers.source):
+    if (settings.text.source_language or languages_of(tokenizers.source)) and not goes_back:
         raise ModelError(f"{source} knows many languages by their marks, which cannot go out to {to}")
     if settings.text.lowercase:
         raise ModelError(f"{source} reads everything in small letters (text.lowercase), which {to} cannot do by itself")
@@ -170,7 +176,7 @@ def load_as(source: Path, to: str, report: Report) -> Model:
     lost = _not_taken_along(settings.search, to)
     if lost:
         report.warn(f"{to} does not search by {', '.join(lost)}, as this model does here")
-    plain = replace(settings.text, protect=None, protect_pattern=None)
+    plain = replace(with_languages(settings.text, languages), protect=None, protect_pattern=None)
     settings = replace(settings, text=plain)
     return Model(model, Tokenizers.from_files(tokenizers.files(), plain), settings, "cpu")
 

@@ -14,7 +14,7 @@ FILES = ["config.json", "generation_config.json", "model.safetensors", "*.spm", 
 FILES += ["special_tokens_map.json", "tokenizer_config.json"]  # of many languages
 FILES += ["merges.txt", "model.safetensors.index.json", "model-*-of-*.safetensors"]  # of BART; of large models
 FILES += ["model.bin", "*_vocabulary.json", "*_vocabulary.txt", *ONE_MODEL]  # of CTranslate2
-FILES += ["tokenizer.json"]  # of which only its being there is seen
+FILES += ["tokenizer.json"]  # of newer programs
 PICKLES = ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"]  # of which nothing is run
 
 

@@ -238,7 +238,7 @@ def _weights(held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, ta
         weights["projection.weight"] = target.table(held.take("lm_head.weight", rows[1], m.d_model))
     bias = held.take_or_zeros("final_logits_bias", 1, rows[1]) if kind.has_bias else torch.zeros(1, rows[1])
     weights["projection.bias"] = target.bias(bias)
-    for ours, theirs in _norms(m).items():
+    for ours, theirs in outer_norms(m).items():
         for part in ("weight", "bias"):
             weights[f"{ours}.{part}"] = held.take(f"{theirs}.{part}", m.d_model)
     for stack, side in STACKS.items():
@@ -251,7 +251,7 @@ def _weights(held: Tensors, m: ModelSettings, kind: Kind, source: Vocabulary, ta
     return weights
 
 
-def _norms(m: ModelSettings) -> dict[str, str]:
+def outer_norms(m: ModelSettings) -> dict[str, str]:
     """Our names of the norms outside the layers, and theirs."""
     names = {f"{side}.norm": f"model.{stack}.layernorm_embedding" for stack, side in STACKS.items()}
     names = names if m.embedding_norm else {}

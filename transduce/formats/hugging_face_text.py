@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from transduce.errors import ModelError
 from transduce.files.reading import VOCABULARY
+from transduce.formats.hugging_face_json import FAIRSEQ, TOKENIZER, added_tokens, sentence_model, subwords_of_bytes
 from transduce.formats.json_files import read_file, read_json, whole
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.vocabulary import Special, Vocabulary, by_id, mark_in_text, marks_in_text
@@ -15,7 +16,6 @@ from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.languages import EVERY_TEXT, mark_of
 
 SENTENCE_PIECES = "sentencepiece.bpe.model"
-FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before all pieces
 LISTS = ("special_tokens_map.json", "tokenizer_config.json")  # either may name the languages
 KNOWN_CUTTERS = {"", "M2M100Tokenizer", "NllbTokenizer", "MBart50Tokenizer", "MBartTokenizer", "PreTrainedTokenizer"}
 KNOWN_CUTTERS |= {"TokenizersBackend"}  # as the newest programs call any
@@ -65,11 +65,8 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
         raise ModelError(
             f"{folder} puts marks of languages in a way of its own ({cutter}), in code that is not run here"
         )
-    if not (folder / SENTENCE_PIECES).exists() and (folder / "tokenizer.json").exists():
-        raise ModelError(
-            f"{folder} has no {SENTENCE_PIECES}, which newer programs leave out: copy that of the original there"
-        )
-    model = read_file(folder / SENTENCE_PIECES, VOCABULARY)
+    newer = not (folder / SENTENCE_PIECES).exists() and (folder / TOKENIZER).exists()
+    model = sentence_model(folder) if newer else read_file(folder / SENTENCE_PIECES, VOCABULARY)
     if (folder / "vocab.json").exists():  # M2M100 lists its tokens
         names = by_id(read_json(folder / "vocab.json", VOCABULARY))
     else:
@@ -79,9 +76,11 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     usual = OF_MBART if config.get("model_type") == "mbart" and has_room else ()
     languages = _languages(folder, len(names), usual)
     names |= {i: mark_of(language) for i, language in languages.items()}
+    words = {i: f"▁{word}" for word, i in _added(folder).items() if i not in names and word not in NO_LANGUAGES}
+    names |= words
     special = _special(config, names)
-    older = special.begin != special.end
-    if older and special.begin not in languages:
+    older = special.begin in languages
+    if not older and special.begin != special.end and special.begin in names:
         raise ModelError(
             f"{folder} begins its translations with the token {special.begin}, which is no language's mark"
         )
@@ -92,7 +91,8 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     forced = config.get("forced_bos_token_id")
     if not older and isinstance(forced, int) and forced in languages:  # a model of many languages to one
         settings |= {"target_language": languages[forced]}
-    files = [renumbered(model, vocabulary.tokens, controls=[mark for mark in marks if mark in vocabulary.tokens])]
+    marks = [mark for mark in marks if mark in vocabulary.tokens]
+    files = [renumbered(model, vocabulary.tokens, [*words.values()], marks)]
     return Text(settings, [vocabulary], files, {"source_end": False} if older else {})
 
 
@@ -105,23 +105,29 @@ def _cutter(folder: Path) -> str:
 
 def text_of_bytes(folder: Path, config: Mapping[str, Any]) -> Text:
     """BART's: subwords of bytes, and a <s> before every text of both sides, which is a mark here."""
-    names = by_id(read_json(folder / "vocab.json", VOCABULARY))
+    if not (folder / "vocab.json").exists() and (folder / TOKENIZER).exists():
+        names, merges = subwords_of_bytes(folder)
+    else:
+        names, merges = by_id(read_json(folder / "vocab.json", VOCABULARY)), _merges(folder / "merges.txt")
     begin = whole(config, "bos_token_id", 0)
     special = _special(config, names)
     vocabulary = Vocabulary.of({**names, begin: mark_of(EVERY_TEXT)}, whole(config, "vocab_size"), special)
     ids = {token: i for i, token in enumerate(vocabulary.tokens)}
     settings = {"tokenizer": "bytes", "joint": True, "vocabulary": len(ids)}
     settings |= {"source_language": EVERY_TEXT, "target_language": EVERY_TEXT}
-    return Text(settings, [vocabulary], [ByteLevelTokenizer.of(ids, _merges(folder, ids)).to_bytes()])
-
-
-def _merges(folder: Path, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The pairs of merges.txt, a line each behind a line of its version."""
-    lines = read_file(folder / "merges.txt", VOCABULARY).decode("utf-8", "replace").splitlines()
-    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-    odd = next((pair for pair in pairs if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys()), None)
+    odd = next((pair for pair in merges if not {*pair, "".join(pair)} <= ids.keys()), None)
     if odd is not None:
-        raise ModelError(f"{folder / 'merges.txt'} does not fit vocab.json: {' '.join(odd)[:80]!r}")
+        raise ModelError(f"{folder}: a merge of its tokenizer does not fit its vocabulary: {' '.join(odd)[:80]!r}")
+    return Text(settings, [vocabulary], [ByteLevelTokenizer.of(ids, merges).to_bytes()])
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    """Pairs, a line each behind a line of its version."""
+    lines = read_file(path, VOCABULARY).decode("utf-8", "replace").splitlines()
+    pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    odd = next((pair for pair in pairs if len(pair) != 2), None)
+    if odd is not None:
+        raise ModelError(f"{path} has a merge that is no pair: {' '.join(odd)[:80]!r}")
     return [(left, right) for left, right in pairs]
 
 
@@ -139,7 +145,8 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
             found_ids = {exact.get(code, first + i): code for i, code in enumerate(codes)}
             if len(found_ids) < len(codes):
                 raise ModelError(f"{folder / name} gives one number to two languages")
-            return found_ids
+            if codes:
+                return found_ids
     if usual:
         return {first + i: code for i, code in enumerate(usual)}
     raise ModelError(f"{folder} does not say which languages it knows: {' or '.join(LISTS)} should list their marks")
@@ -148,7 +155,8 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
 def _added(folder: Path) -> dict[str, int]:
     """Tokens that somebody added to a vocabulary, with their ids: older and newer files say it in different places."""
     older, newer = folder / "added_tokens.json", folder / "tokenizer_config.json"
-    found: dict[str, Any] = read_json(older, VOCABULARY) if older.exists() else {}
+    found: dict[str, Any] = added_tokens(folder)
+    found |= read_json(older, VOCABULARY) if older.exists() else {}
     listed = read_json(newer, VOCABULARY).get("added_tokens_decoder") if newer.exists() else None
     if isinstance(listed, Mapping):
         found |= {str(one["content"]): i for i, one in listed.items() if isinstance(one, Mapping) and "content" in one}

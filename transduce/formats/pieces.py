@@ -16,7 +16,8 @@ from transduce.errors import ModelError
 from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 
 NORMAL, UNKNOWN_KIND, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of pieces
-PIECES, TRAINER = 1, 2  # fields of a model
+PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of a model
+CHARACTERS = 2  # field of the normalizer: its table
 KINDS = {1: "unigram", 2: "bpe"}  # trainer's model_type, as text.tokenizer calls it
 MODEL_TYPE, BYTE_FALLBACK = 3, 35
 IDS = {40: UNKNOWN, 41: BEGIN, 42: END, 43: PAD}  # fields of the trainer, and what they are here
@@ -73,6 +74,27 @@ def renumbered(
     trainer += _number(BYTE_FALLBACK, int(sum(piece.kind == BYTE for piece in others) == 256))
     rest = b"".join(field.raw for field in fields if field.number not in (PIECES, TRAINER))
     return b"".join(_written(piece) for piece in [*special, *others]) + _bytes(TRAINER, trainer) + rest
+
+
+def characters_of(model: bytes) -> bytes:
+    """The table by which a model changes characters before it cuts; empty: it changes none."""
+    found = [field.value for field in _fields(model) if field.number == NORMALIZER and isinstance(field.value, bytes)]
+    tables = [field.value for spec in found for field in _fields(spec) if field.number == CHARACTERS]
+    return tables[-1] if tables and isinstance(tables[-1], bytes) else b""
+
+
+def with_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
+    """A model that cuts as this one does, of these pieces behind the three that SentencePiece itself puts first."""
+    special = [Piece("<unk>", 0.0, UNKNOWN_KIND), *(Piece(text, 0.0, CONTROL) for text in ("<s>", "</s>"))]
+    trainer = b"".join(field.raw for field in _trainer(model) if field.number not in {*IDS, *NAMES})
+    rest = b"".join(field.raw for field in _fields(model) if field.number not in (PIECES, TRAINER))
+    return b"".join(map(_written, [*special, *pieces])) + _bytes(TRAINER, trainer) + rest
+
+
+def plain_model(kind: str, characters: bytes) -> bytes:
+    """Of one of the `KINDS`, and without pieces. `characters`: the table by which it changes them."""
+    trainer = _number(MODEL_TYPE, {name: number for number, name in KINDS.items()}[kind])
+    return _bytes(TRAINER, trainer) + _bytes(NORMALIZER, _bytes(CHARACTERS, characters) if characters else b"")
 
 
 def _trainer(model: bytes) -> list[Field]:

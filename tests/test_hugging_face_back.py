@@ -1,0 +1,111 @@
+"""What came from Hugging Face as M2M100, NLLB, mBART or BART goes back there as it came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Notes, bundled_pairs
+from foreign import CODES, bart_folder, many_folder
+from test_languages import older_mbart
+
+import transduce
+from transduce.commands.convert import convert
+from transduce.errors import ModelError, SettingsError
+from transduce.formats.hugging_face_text_out import OF_M2M100, OF_MBART50
+from transduce.text.languages import Languages
+
+transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
+PAIRS = bundled_pairs(200)
+FINE = {"steps": 3, "validate_every": 3, "device": "cpu"}
+
+
+def listed(folder: Path, codes: list[str]) -> Path:
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": codes}))
+    return folder
+
+
+def m2m(folder: Path) -> Path:
+    codes = [f"__{code}__" for code in next(iter(OF_M2M100))]
+    return listed(many_folder(folder, "m2m_100", languages=len(codes)), codes)
+
+
+def nllb(folder: Path) -> Path:
+    return many_folder(folder, "nllb")
+
+
+def mbart50(folder: Path) -> Path:
+    return listed(many_folder(folder, "mbart", languages=len(OF_MBART50)), list(OF_MBART50))
+
+
+@pytest.mark.parametrize(
+    ("make", "languages"),
+    [
+        (m2m, ("de", "en")),
+        (nllb, ("deu_Latn", "eng_Latn")),
+        (mbart50, ("de_DE", "en_XX")),
+        (older_mbart, ("de_DE", None)),
+        (bart_folder, (None, None)),
+    ],
+)
+def test_it_goes_back_as_it_came(tmp_path: Path, make: Callable[[Path], Path], languages: Languages) -> None:
+    """Hugging Face loads it with its tokenizer and writes our texts; and what comes in again is the same file."""
+    folder, text = make(tmp_path / "theirs"), tmp_path / "some.txt"
+    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    spoken = {"source_language": languages[0], "target_language": languages[1]}
+    convert(folder, tmp_path / "ours", **spoken)
+    convert(tmp_path / "ours", tmp_path / "back", to="huggingface", check=True, text=str(text), **spoken)
+    convert(tmp_path / "back", tmp_path / "again", **spoken)
+    for path in (tmp_path / "ours").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_languages_must_be_told_to_be_compared(tmp_path: Path) -> None:
+    convert(nllb(tmp_path / "theirs"), tmp_path / "ours")
+    notes = Notes()
+    assert convert(tmp_path / "ours", tmp_path / "back", to="huggingface", report=notes) is None
+    assert any("needs --source-language and --target-language" in told for told in notes.said)
+    with pytest.raises(SettingsError, match="needs --source-language and --target-language"):
+        convert(tmp_path / "ours", tmp_path / "other", to="huggingface", check=True)
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(ModelError, match="knows many languages by their marks, which cannot go out to ctranslate2"):
+        convert(tmp_path / "ours", tmp_path / "other", to="ctranslate2")
+
+
+def test_what_was_trained_further_goes_back_where_it_can(tmp_path: Path) -> None:
+    """M2M100 has no bias of the projection and begins with </s>: only training that keeps both can go back."""
+    spoken = {"source_language": "deu_Latn", "target_language": "eng_Latn"}
+    convert(nllb(tmp_path / "theirs"), tmp_path / "ours", **spoken)
+    text = tmp_path / "some.txt"
+    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    begun = {**FINE, "start": str(tmp_path / "ours")}
+    transduce.train(tmp_path / "whole", PAIRS[:100], report=Notes(), training=begun)
+    with pytest.raises(ModelError, match="training has parted these here"):
+        convert(tmp_path / "whole", tmp_path / "back", to="huggingface", **spoken)
+    kept = {"frozen": {"freeze": "source,projection"}, "adapted": {"lora_rank": 2}}
+    for name, how in kept.items():
+        transduce.train(tmp_path / name, PAIRS[:100], report=Notes(), training={**begun, **how})
+        convert(tmp_path / name, tmp_path / f"{name}-back", to="huggingface", check=True, text=str(text), **spoken)
+
+
+def test_a_bart_that_was_trained_begins_with_a_token_of_its_own(tmp_path: Path) -> None:
+    convert(bart_folder(tmp_path / "theirs"), tmp_path / "ours")
+    text = tmp_path / "some.txt"
+    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    training = {**FINE, "start": str(tmp_path / "ours")}
+    transduce.train(tmp_path / "run", PAIRS[:100], report=Notes(), training=training)
+    convert(tmp_path / "run", tmp_path / "back", to="huggingface", check=True, text=str(text))
+    told = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert told["decoder_start_token_id"] == told["vocab_size"] - 1
+    convert(tmp_path / "back", tmp_path / "again")
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "again"))
+    assert one == two
+
+
+def test_other_languages_have_no_tokenizer_there(tmp_path: Path) -> None:
+    convert(many_folder(tmp_path / "theirs", "mbart"), tmp_path / "ours")
+    assert len(CODES["mbart"]) == 2
+    with pytest.raises(ModelError, match="where no tokenizer knows its 2 languages"):
+        convert(tmp_path / "ours", tmp_path / "back", to="huggingface")
