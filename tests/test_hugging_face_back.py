@@ -81,12 +81,12 @@ def test_what_was_trained_further_goes_back_where_it_can(tmp_path: Path) -> None
     text = tmp_path / "some.txt"
     text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
     begun = {**FINE, "start": str(tmp_path / "ours")}
-    transduce.train(tmp_path / "whole", PAIRS[:100], report=Notes(), training=begun)
+    transduce.train(tmp_path / "whole", PAIRS[:100], report=Notes(), training={**begun, "freeze": "projection"})
     with pytest.raises(ModelError, match="training has parted these here"):
         convert(tmp_path / "whole", tmp_path / "back", to="huggingface", **spoken)
-    kept = {"frozen": {"freeze": "source,projection"}, "adapted": {"lora_rank": 2}}
-    for name, how in kept.items():
-        transduce.train(tmp_path / name, PAIRS[:100], report=Notes(), training={**begun, **how})
+    for name, how in {"usual": {}, "adapted": {"lora_rank": 2}}.items():
+        transduce.train(tmp_path / name, PAIRS[:100], report=(notes := Notes()), training={**begun, **how})
+        assert any("training.freeze=source,projection" in told for told in notes.said) == (name == "usual")
         convert(tmp_path / name, tmp_path / f"{name}-back", to="huggingface", check=True, text=str(text), **spoken)
 
 

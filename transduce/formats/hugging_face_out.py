@@ -201,8 +201,8 @@ def _weights(loaded: Loaded, kind: str, text: TextOut) -> dict[str, Tensor]:
     elif bias.any() or text.special.begin == len(bias) - 1:
         raise ModelError(
             "this model cannot go out to huggingface, where one of its kind has no bias of the projection, and begins "
-            "with </s>: training has parted these here; what is trained with --training.lora_rank 16, or with "
-            "--training.freeze source,projection, can go out"
+            "with </s>: training has parted these here; what is trained with --training.freeze source,projection, or "
+            "with --training.lora_rank 16, can go out"
         )
     for stack, side in STACKS.items():
         name = f"model.{stack}.embed_positions.weight"

@@ -146,6 +146,9 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
     if settings.training.start is None:
         yield Choice("search.length_penalty", LONGER, "a model of hours or minutes ends its translations too early")
+    elif settings.model.positions == "fairseq" and settings.training.lora_rank is None:
+        why = "its tokens stay as they are, or it could not go back to Hugging Face (`projection` lets them learn)"
+        yield Choice("training.freeze", "source,projection", why)
 
 
 def _covered(facts: Facts) -> Iterator[Choice]:
