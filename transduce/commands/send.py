@@ -46,7 +46,6 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     from transduce.files.atomic import write_files
     from transduce.formats import hugging_face_out
     from transduce.models.load import Loaded
-    from transduce.text.languages import languages_of, needs_languages
 
     loaded = Loaded(model.model, model.tokenizers, model.settings)
     files = hugging_face_out.files(loaded)
@@ -55,8 +54,7 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     if importlib.util.find_spec("transformers") is None:
         report.warn("it is not compared with the original, which needs: pip install transformers")
         return None, None
-    if languages_of(model.tokenizers.source) and needs_languages(model.settings.text):
-        report.warn("it is not compared with the original, which needs --source-language and --target-language")
+    if _untold(model, report):
         return None, None
     s = model.search
     early = s.stop == "usual" and s.beam > 1
@@ -65,19 +63,38 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
     return compare(model, destination, lines, hugging_face_out.Copy(destination, loaded), rule, report)
 
 
-def to_ctranslate2(
-    model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report
-) -> tuple[Table, Agreement]:
+def _untold(model: Model, report: Report) -> bool:
+    """Whether a model knows many languages and has not been told two of them, so that nothing can be compared."""
+    from transduce.text.languages import languages_of, needs_languages
+
+    untold = bool(languages_of(model.tokenizers.source)) and needs_languages(model.settings.text)
+    if untold:
+        report.warn("it is not compared with the original, which needs --source-language and --target-language")
+    return untold
+
+
+def to_ctranslate2(model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
+    from transduce.formats.ctranslate2_text import token_there
     from transduce.models.transformer import Transformer
+    from transduce.text.languages import languages_of, mark_of
 
     assert isinstance(model.model, Transformer)
     destination.mkdir()
-    names, other = (side.pieces(range(side.size)) for side in (model.tokenizers.source, model.tokenizers.target))
+    both = (model.tokenizers.source, model.tokenizers.target)
+    names, other = ([*map(token_there, side.pieces(range(side.size)))] for side in both)
     ctranslate2_out.convert(model.model, destination, (names, other), quantization)
     sides = [*model.tokenizers.files().values()]
     write_files({destination / "source.spm": sides[0], destination / "target.spm": sides[-1]})
+    if marks := languages_of(model.tokenizers.source):
+        some = " or ".join(token_there(mark_of(code)) for code in list(marks)[:2])
+        report.say(
+            f"CTranslate2 knows no languages: begin every source with the mark of its own, such as {some}, and every "
+            f"translation with that of the other (target_prefix)"
+        )
+    if _untold(model, report):
+        return None, None
     rule = {**_power(model.search), "stop": "usual"}
     copy = ctranslate2_out.Copy(destination, model.tokenizers, rule["length_penalty"])
     return compare(model, destination, lines, copy, rule, report)
@@ -158,10 +175,10 @@ def load_as(source: Path, to: str, languages: Languages, report: Report) -> Mode
         reason = reason or f"cuts text with SentencePiece, and this model by text.tokenizer={settings.text.tokenizer}"
     if reason:
         raise ModelError(f"{source} cannot go out to {to}, which {reason}")
-    goes_back = to == "huggingface"  # to where models of many languages, and BART, come from
-    if settings.text.source_language == EVERY_TEXT and not goes_back:
+    if settings.text.source_language == EVERY_TEXT and to != "huggingface":
         raise ModelError(f"{source} begins every text with a token, which {to} would not do by itself")
-    if (settings.text.source_language or languages_of(tokenizers.source)) and not goes_back:
+    knows_many = settings.text.source_language or languages_of(tokenizers.source)
+    if knows_many and to not in ("huggingface", "ctranslate2"):
         raise ModelError(f"{source} knows many languages by their marks, which cannot go out to {to}")
     if settings.text.lowercase:
         raise ModelError(f"{source} reads everything in small letters (text.lowercase), which {to} cannot do by itself")

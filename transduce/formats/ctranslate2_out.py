@@ -7,6 +7,7 @@ they have their names, and the end of a source is added there.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import SettingsError
+from transduce.formats.ctranslate2_text import token_there
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.transformer import Embedding, Transformer
 from transduce.nn.attention import MultiHeadAttention
@@ -24,7 +26,7 @@ from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.scores import ScaledDot
 from transduce.signals import usable_cores
 from transduce.text.special import BEGIN, PAD, SPECIAL
-from transduce.text.tokenizers import Tokenizers
+from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 
 def library() -> Any:
@@ -156,7 +158,7 @@ class Copy:
     def __init__(self, folder: Path, tokenizers: Tokenizers, length_penalty: float) -> None:
         self.translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
         self.source, self.target = tokenizers.source, tokenizers.target
-        self.ids = {piece: i for i, piece in enumerate(self.target.pieces(range(self.target.size)))}
+        self.ids = {piece: i for i, piece in enumerate(self._there(self.target, range(self.target.size)))}
         self.how: dict[str, Any] = {
             "min_decoding_length": 0,
             "length_penalty": length_penalty,
@@ -166,13 +168,17 @@ class Copy:
         }
 
     def translate(self, line: str, beam: int, most: int) -> str:
-        pieces, how = self.source.pieces(self.source.encode([line])[0]), {**self.how, "max_decoding_length": most}
+        pieces = self._there(self.source, self.source.encode([line])[0])
+        begin = self._there(self.target, self.target.begin)
+        how = {**self.how, "target_prefix": [begin] if begin else None, "max_decoding_length": most + len(begin)}
         found = self.translator.translate_batch([pieces], beam_size=beam, **how)[0]
         return self.target.decode([self.ids[token] for token in found.hypotheses[0]])
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
         """Of each token of a target, and of its END."""
-        found = self.translator.score_batch(
-            [self.source.pieces(source)], [self.target.pieces(target)], max_input_length=0
-        )[0]
-        return np.array(found.log_probs)
+        both = [self._there(self.source, source)], [self._there(self.target, target)]
+        return np.array(self.translator.score_batch(*both, max_input_length=0)[0].log_probs)
+
+    @staticmethod
+    def _there(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+        return [token_there(piece) for piece in tokenizer.pieces(ids)]

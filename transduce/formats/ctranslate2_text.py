@@ -29,7 +29,7 @@ from transduce.formats.vocabulary import (
     text_settings,
     token_lines,
 )
-from transduce.text.languages import mark_of
+from transduce.text.languages import language_of, mark_of
 from transduce.text.moses import MosesTokenizer
 
 CONFIG = "config.json"
@@ -114,6 +114,12 @@ def _languages(tokens: list[Any]) -> dict[str, str]:
         if len(found) > 1:
             return {token: mark_of(language) for token, language in found.items()}
     return {}
+
+
+def token_there(token: str) -> str:
+    """A token of ours as others name it: the mark of a language as M2M100 or NLLB writes it."""
+    code = language_of(token)
+    return token if code is None else code if "_" in code else f"__{code}__"
 
 
 def special_of(names: Mapping[int, str], facts: Facts, zero_begin: bool) -> Special:

@@ -30,10 +30,16 @@ def mark_of(language: str) -> str:
     return f"<language {language}>"
 
 
+def language_of(token: str) -> str | None:
+    """Which language's mark a token is; None: it is no mark."""
+    found = _MARK.fullmatch(token) if token.startswith("<") else None
+    return found[1] if found else None
+
+
 def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
     """The languages that a vocabulary has marks for, and these."""
     pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
-    return {match[1]: i for i, piece in pieces if piece[0] == "<" and (match := _MARK.fullmatch(piece))}
+    return {code: i for i, piece in pieces if (code := language_of(piece)) is not None}
 
 
 def typed_marks(tokenizer: Tokenizer) -> list[str]:
