@@ -124,16 +124,20 @@ def test_what_was_trained_further_goes_back_where_it_can(tmp_path: Path) -> None
         convert(tmp_path / name, tmp_path / f"{name}-back", to="huggingface", check=True, text=str(text), **spoken)
 
 
-def test_a_bart_that_was_trained_begins_with_a_token_of_its_own(tmp_path: Path) -> None:
-    convert(bart_folder(tmp_path / "theirs"), tmp_path / "ours")
+@pytest.mark.parametrize(("make", "languages"), [(bart_folder, (None, None)), (mbart50, ("de_DE", "en_XX"))])
+def test_what_was_trained_begins_with_a_token_of_its_own(
+    tmp_path: Path, make: Callable[[Path], Path], languages: Languages
+) -> None:
+    spoken = {"source_language": languages[0], "target_language": languages[1]}
+    convert(make(tmp_path / "theirs"), tmp_path / "ours", **spoken)
     text = tmp_path / "some.txt"
     text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
     training = {**FINE, "start": str(tmp_path / "ours")}
     transduce.train(tmp_path / "run", PAIRS[:100], report=Notes(), training=training)
-    convert(tmp_path / "run", tmp_path / "back", to="huggingface", check=True, text=str(text))
+    convert(tmp_path / "run", tmp_path / "back", to="huggingface", check=True, text=str(text), **spoken)
     told = json.loads((tmp_path / "back" / "config.json").read_text())
     assert told["decoder_start_token_id"] == told["vocab_size"] - 1
-    convert(tmp_path / "back", tmp_path / "again")
+    convert(tmp_path / "back", tmp_path / "again", **spoken)
     one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "again"))
     assert one == two
 

@@ -95,6 +95,7 @@ def test_words_that_were_added_are_words_of_a_text(tmp_path: Path) -> None:
     [
         (lambda t: t["model"].update(type="WordPiece"), "holds a wordpiece model; only bpe and unigram"),
         (lambda t: t["model"].update(merges=t["model"]["merges"][::2]), "it was not made of one, and cuts otherwise"),
+        (lambda t: t.update(added_tokens=[]), "other tokens among its pieces"),
         (lambda t: t["model"].update(merges=[["a"]]), "a merge that is no pair"),
         (lambda t: t["model"].update(merges=7), "a merge that is no pair"),
         (lambda t: t["model"].update(vocab=[]), "must have vocab, an object"),

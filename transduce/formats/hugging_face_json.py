@@ -39,6 +39,8 @@ def sentence_model(folder: Path) -> bytes:
     else:
         raise ModelError(f"{path} holds a {kind} model; only bpe and unigram can be converted")
     pieces = [Piece(text, score, NORMAL) for text, score in scores if text not in special]
+    if [text for text, _ in scores][len(FAIRSEQ) :][: len(pieces)] != [piece.text for piece in pieces]:
+        raise ModelError(f"{path} has other tokens among its pieces, or before them, than fairseq's vocabularies have")
     return with_pieces(plain_model(kind, _characters(path, tokenizer)), pieces)
 
 

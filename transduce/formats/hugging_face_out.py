@@ -139,7 +139,7 @@ def _generation(settings: Settings, text: TextOut) -> dict[str, Any]:
     """As near to our search as `generate` comes: its penalty is a power of the length, and where ours is exact it
     stops earlier (`never` would go on to the last position: it knows no limit of a sentence)."""
     s, special = settings.search, text.special
-    never = {special.pad, special.unknown, special.begin} - {special.end}
+    never = {*text.unwritten, special.pad, special.unknown, special.begin} - {special.end}
     return {
         "num_beams": s.beam,
         "length_penalty": nearest_power(s),

@@ -43,6 +43,7 @@ class TextOut(NamedTuple):
     rows: list[list[int]]
     special: Special
     first: int | None = None  # which every translation begins with
+    unwritten: tuple[int, ...] = ()  # that is never written, beside what is special
 
 
 def text_of_two(loaded: Loaded) -> TextOut:
@@ -93,19 +94,20 @@ def text_of_many(loaded: Loaded) -> TextOut:
     codes = {mark_of(code): code for code in marks}
     codes |= {tokens[special.begin]: _begun_with(marks)} if loaded.settings.text.mark_place == "behind" else {}
     known = {piece.text: piece for piece in read_pieces(content)}
-    first = next((i for i, token in enumerate(tokens) if i > 3 and (token in codes or _is_spare(token))), len(tokens))
-    pieces = [known[token] for token in tokens[len(FAIRSEQ) : first]]
+    four = len(FAIRSEQ)
+    first = next((i for i in range(four, len(tokens)) if tokens[i] in codes or _is_spare(tokens[i])), len(tokens))
+    pieces = [known[token] for token in tokens[four:first]]
     behind = [codes.get(token) or token.removeprefix("▁") for token in tokens[first:]]
-    while behind and _is_spare(behind[-1]):
+    while behind and (_is_spare(behind[-1]) or behind[-1] == SPECIAL[BEGIN]):
         behind.pop()
     spare = next((i for i, name in enumerate(behind) if _is_spare(name)), None)
-    behind = [
-        "<mask>" if i == spare else name for i, name in enumerate(behind)
-    ]  # which stands before or behind languages
+    if spare is not None:  # the only one that stands before others
+        behind[spare] = "<mask>"
     model = with_pieces(content, pieces)
     files = _files(loaded, model, [piece.text for piece in pieces], behind)
     target = loaded.settings.text.target_language
-    return TextOut(files, [rows, rows], special, None if target is None else rows.index(marks[target]))
+    forced = None if target is None else rows.index(marks[target])
+    return TextOut(files, [rows, rows], special, forced, unwritten=(FAIRSEQ.index("<s>"),))
 
 
 def _files(loaded: Loaded, model: bytes, pieces: list[str], behind: list[str]) -> dict[str, bytes]:
