@@ -22,11 +22,13 @@ from random import Random
 from typing import Any
 
 import torch
-from foreign import many_folder, marian_folder
+import transformers
+from foreign import bart_folder, many_folder, marian_folder
 from test_ctranslate2 import as_old, theirs
 from test_fairseq import make as make_fairseq
 from test_marian import as_marian
 from test_pytorch import as_joey, make
+from test_tokenizer_json import nllb, saved_anew
 
 import transduce
 from transduce.commands.convert import convert
@@ -56,12 +58,17 @@ def change_bytes(content: bytes, random: Random) -> bytes:
 
 
 def change_json(content: bytes, random: Random) -> bytes:
-    """One key, or one place of a list."""
+    """One key, or one place of a list, anywhere in it."""
     try:
         found = json.loads(content)
     except ValueError:
         return change_bytes(content, random)
-    value = random.choice(VALUES)
+    value, whole = random.choice(VALUES), found
+    while isinstance(found, dict) and random.random() < 0.6:  # deeper, where there is something below
+        below = [inner for inner in found.values() if isinstance(inner, dict | list) and inner]
+        if not below:
+            break
+        found = random.choice(below)
     if isinstance(found, dict) and found:
         key = random.choice(sorted(found))
         if random.random() < 0.3:
@@ -70,7 +77,7 @@ def change_json(content: bytes, random: Random) -> bytes:
             found[random.choice([key, "model_type", "d_model"]) if random.random() < 0.3 else key] = value
     elif isinstance(found, list) and found:
         found[random.randrange(len(found))] = random.choice([value, found[0]])
-    return json.dumps(found).encode()
+    return json.dumps(whole).encode()
 
 
 def mutate(folder: Path, random: Random) -> None:
@@ -147,6 +154,11 @@ def with_lists(folder: Path) -> Path:
     return folder
 
 
+def bart(folder: Path) -> Path:
+    """As the newest programs save it."""
+    return saved_anew(folder, transformers.BartTokenizer.from_pretrained(bart_folder(folder)))
+
+
 def made_of_pytorch(folder: Path) -> Path:
     make(folder, source_begin=False)
     return folder
@@ -164,6 +176,8 @@ def originals(place: Path) -> dict[str, Path]:
         "marian, pickled": pickled(marian_folder(place / "pickled")),
         "m2m100": many_folder(place / "m2m", "m2m_100"),
         "mbart": many_folder(place / "mbart", "mbart"),
+        "nllb, newer": nllb(place / "nllb")[0],
+        "bart, newer": bart(place / "bart"),
         "ctranslate2": theirs(place / "ct2", norm="before")[0],
         "ctranslate2, old": as_old(theirs(place / "old", norm="before")[0], eos_token="</s>"),
         "argos": packed(theirs(place / "package", norm="before")[0]),
@@ -177,7 +191,8 @@ def originals(place: Path) -> dict[str, Path]:
 
 def outcome(path: Path, to: Path) -> str:
     """`right`, `refused`, or what should not have been."""
-    spoken = ("de", "en") if "m2m" in path.name else ("de_DE", "en_XX") if "mbart" in path.name else (None, None)
+    known = {"m2m": ("de", "en"), "mbart": ("de_DE", "en_XX"), "nllb": ("deu_Latn", "eng_Latn")}
+    spoken = next((both for name, both in known.items() if name in path.name), (None, None))
     try:
         convert(path, to, source_language=spoken[0], target_language=spoken[1])
         found = transduce.load(to, "cpu", beam=1, extra=3).translate("das haus ist alt")

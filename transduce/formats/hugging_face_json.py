@@ -27,7 +27,7 @@ def sentence_model(folder: Path) -> bytes:
     """The SentencePiece model that a tokenizer.json was made of."""
     tokenizer = read_json(folder / TOKENIZER, VOCABULARY)
     cutter, path = _part(tokenizer, "model"), folder / TOKENIZER
-    cut_by = {step.get("type") for step in _steps(tokenizer, "pre_tokenizer", "pretokenizers")}
+    cut_by = {str(step.get("type")) for step in _steps(tokenizer, "pre_tokenizer", "pretokenizers")}
     if "Metaspace" not in cut_by or not cut_by <= {"Metaspace", "WhitespaceSplit"}:
         raise ModelError(f"{path} cuts a text into words in another way than SentencePiece does")
     special = {str(token.get("content")) for token in _added(tokenizer) if token.get("special")}
@@ -90,7 +90,7 @@ def subwords_of_bytes(folder: Path) -> tuple[dict[int, str], list[tuple[str, str
     """Tokens by id, and merges."""
     path, tokenizer = folder / TOKENIZER, read_json(folder / TOKENIZER, VOCABULARY)
     model = _part(tokenizer, "model")
-    cut_by = {step.get("type") for step in _steps(tokenizer, "pre_tokenizer", "pretokenizers")}
+    cut_by = {str(step.get("type")) for step in _steps(tokenizer, "pre_tokenizer", "pretokenizers")}
     if model.get("type") != "BPE" or cut_by != {"ByteLevel"}:
         raise ModelError(f"{path} holds no subwords of bytes, which models of this kind have")
     return by_id(_part(model, "vocab")), merges_of(path, model)
