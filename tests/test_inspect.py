@@ -16,6 +16,7 @@ import torch
 from conftest import bundled_pairs, quick_settings
 
 import transduce
+from transduce.decoding.alignment import Aligner
 from transduce.errors import DataError
 from transduce.inspect import page, plots
 from transduce.inspect.kinds import ATTENTION_KINDS
@@ -222,6 +223,20 @@ def test_alignment_pairs_words() -> None:
     found = replace(by_hand(), cross=cross).alignment()
     assert [(target, source) for target, source, _ in found] == [("i", "ich"), ("want", "möchte"), ("beer", "bier")]
     assert [weight for *_, weight in found] == pytest.approx([0.4] * 3)
+
+
+def test_alignment_is_that_of_the_head_that_links_words_best() -> None:
+    """Of two heads, one looks when a token is written, the other when it has just been read."""
+    trace = by_hand(("▁das", "▁bier", "</s>"), ("▁the", "▁beer", "</s>"))
+    writes = [[0.2, 0.8, 0.0], [0.9, 0.1, 0.0], [0.0, 0.0, 1.0]]
+    reads = [[0.0, 0.0, 1.0], [0.7, 0.3, 0.0], [0.1, 0.9, 0.0]]
+    trace = replace(trace, cross=np.array([[writes, reads]], np.float32))
+    for told, expected in (("1.1 writes", ["bier", "das"]), ("1.2 reads", ["das", "bier"])):
+        found = replace(trace, aligner=Aligner.parse(told)).alignment()
+        assert [source for _, source, _ in found] == expected
+        assert [pair[:2] for pair in replace(trace, aligner=Aligner.parse(told)).merged().alignment()] == [
+            pair[:2] for pair in found
+        ]
 
 
 def test_unknown_words_are_aligned_too() -> None:

@@ -78,6 +78,11 @@ def test_training_from_files_is_training_from_pairs(tmp_path: Path) -> None:
     two = transduce.train(tmp_path / "two", source=tmp_path / "a.de", target=str(tmp_path / "a.en"), **quick)
     for (name, weight), other in zip(one.model.named_parameters(), two.model.parameters(), strict=True):
         assert weight.equal(other), name
+    twice = {"source": [tmp_path / "a.de", str(tmp_path / "a.de")], "target": [tmp_path / "a.en"] * 2}
+    four = transduce.train(tmp_path / "four", **twice, **quick)
+    assert list(four.settings.data.source or ()) == [str(tmp_path / "a.de")] * 2
+    with pytest.raises(ArgumentError, match=r"target\[1\] must be the name of a file"):
+        transduce.train(tmp_path / "five", source="a.de", target=["a.en", 7], **quick)  # type: ignore[list-item]
     files = {"valid_source": str(tmp_path / "a.de"), "valid_target": str(tmp_path / "a.en")}
     three = transduce.train(tmp_path / "three", source=tmp_path / "a.de", target=tmp_path / "a.en", data=files, **quick)
     assert three.settings.data.valid_source == files["valid_source"]

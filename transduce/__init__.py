@@ -66,14 +66,15 @@ def train(
     task: Literal["translate", "classify"] = "translate",
     report: Report | None = None,
     *,
-    source: str | Path | None = None,
-    target: str | Path | None = None,
+    source: str | Path | Sequence[str | Path] | None = None,
+    target: str | Path | Sequence[str | Path] | None = None,
     **settings: dict[str, Any],
 ) -> Model | Labeller:
     """Train on pairs in memory, or on files, and give back the model: train("runs/x", pairs, model={"layers": 3}).
 
-    Files are those of the command line: train("runs/x", source="a.de", target="a.en"), with validation text in
-    data={"valid_source": ..., "valid_target": ...}. With task="classify" the second of each pair is the label.
+    Files are those of the command line: train("runs/x", source="a.de", target="a.en"), a list where there are several,
+    with validation text in data={"valid_source": ..., "valid_target": ...}. With task="classify" the second of each
+    pair is the label.
     """
     from transduce.data.corpus import ListCorpus
     from transduce.inspect.curve import curve_at_the_end
@@ -86,7 +87,7 @@ def train(
     _check_training(run, pairs, valid_pairs, source, target, task)
     _check_sections(settings)
     run, report = Path(run), report or Terminal()
-    files = {name: str(path) for name, path in (("source", source), ("target", target)) if path is not None}
+    files = {name: _names(paths) for name, paths in (("source", source), ("target", target)) if paths is not None}
     if files and isinstance(settings.get("data", {}), dict):  # what is none is refused with all other settings
         settings["data"] = {**settings.get("data", {}), **files}
     if preset == "fasttext":
@@ -99,6 +100,10 @@ def train(
     with curve_at_the_end(run, report):
         fit(run, training, validation, wanted, report)
     return load(run, resolved.training.device)
+
+
+def _names(paths: str | Path | Sequence[str | Path]) -> str | list[str]:
+    return str(paths) if isinstance(paths, str | Path) else [*map(str, paths)]
 
 
 def _train_labels(
@@ -186,7 +191,10 @@ def _check_training(run: Any, pairs: Any, valid_pairs: Any, source: Any, target:
     if target is not None and source is None:
         raise ArgumentError("target is a file, and goes with a file source; pairs have both sides in them")
     for name, file in (("source", source), ("target", target)):
-        if file is not None:
+        several = enumerate(file) if isinstance(file, list | tuple) else ()
+        for number, one in several:
+            check_folder(one, f"{name}[{number}]", "file")
+        if file is not None and not isinstance(file, list | tuple):
             check_folder(file, name, "file")
     for name, some in (("pairs", pairs), ("valid_pairs", valid_pairs)):
         if isinstance(some, Iterator):

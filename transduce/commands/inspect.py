@@ -32,7 +32,7 @@ def inspect(
 
     Example: transduce inspect runs/demo "ich möchte ein bier trinken" -o page.html
 
-    Prints the alignment: each word written, and the source word that it looked at most.
+    Prints the alignment: each word written, and the source word that the head which links words best looked at most.
 
     Parameters
     ----------

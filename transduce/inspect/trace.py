@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from transduce.data.layout import lay_out
+from transduce.decoding.alignment import Aligner, aligner_of
 from transduce.decoding.hypotheses import Beams, Request
 from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.roles import for_requests, make_roles
@@ -64,6 +65,7 @@ class Trace:
     beams: tuple[Node, ...]  # empty where the target was given
     model: str = ""  # what looked, in words
     whole_words: bool = False  # whether subwords have been joined
+    aligner: Aligner | None = None  # the head that links words; None: all of them together
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{kind} {self.weights(kind).shape}" for kind in self.kinds())
@@ -125,15 +127,24 @@ class Trace:
         )
 
     def alignment(self) -> list[tuple[str, str, float]]:
-        """Each word that was written, with the source word it looked at most (all heads together), and how much."""
-        whole = self.merged()
-        if whole.cross is None:
+        """Each word that was written, with the source word looked at most by the head that links words best, and how
+        much."""
+        if self.cross is None:
             return []
-        mean = whole.head("cross", None, None)
+        whole, looked = self.merged(), self._looked()
+        if not self.whole_words:
+            looked = merge(looked[None, None], words(self.target), words(self.source))[0, 0]
         ends = [i for i, token in enumerate(whole.source) if token == SPECIAL[END]]
-        mean[:, ends] = 0.0  # the end of a sentence is where heads look that have nothing to say
+        looked[:, ends] = 0.0  # the end of a sentence is where heads look that have nothing to say
         rows = [i for i, token in enumerate(whole.target) if token != SPECIAL[END]]
-        return [(whole.target[i], whole.source[mean[i].argmax()], float(mean[i].max())) for i in rows]
+        return [(whole.target[i], whole.source[looked[i].argmax()], float(looked[i].max())) for i in rows]
+
+    def _looked(self) -> np.ndarray:
+        """Where that head looks for each target token: when it writes it, or when it has just read it."""
+        if self.aligner is None:
+            return self.head("cross", None, None)
+        weights = self.head("cross", self.aligner.layer, self.aligner.head)
+        return np.concatenate([weights[1:], weights[-1:]]) if self.aligner.reads else weights.copy()
 
     def to_bertviz(self) -> dict[str, Any]:
         """The arguments of bertviz' head_view and model_view, which name decoder positions by what was read there."""
@@ -212,6 +223,7 @@ def trace(model: Translator, text: str, target: str | None = None) -> Trace:
         probabilities=tuple(p.gather(1, of_target.unsqueeze(1)).squeeze(1).tolist()),
         beams=nodes,
         model=kind_of(model.settings.model).describe(model.settings.model),
+        aligner=aligner_of(model.settings) if maps.cross else None,
     )
 
 
