@@ -13,13 +13,14 @@ import sentencepiece
 import torch
 from conftest import bundled_pairs
 
+from transduce.formats.hugging_face_text_out import OF_MBART50
 from transduce.model import Model
 from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.tokenizers import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(400)
-CODES = {"m2m_100": ["__de__", "__en__", "__zh__"], "nllb": ["deu_Latn", "eng_Latn"], "mbart": ["de_DE", "en_XX"]}
+CODES = {"m2m_100": ["__de__", "__en__", "__zh__"], "nllb": ["deu_Latn", "eng_Latn"], "mbart": [*OF_MBART50]}
 
 
 def sizes(d_model: int, encoder: int, decoder: int, heads: int, d_ff: int) -> dict[str, int]:

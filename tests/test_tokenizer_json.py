@@ -44,7 +44,7 @@ def nllb(folder: Path) -> tuple[Path, Any]:
 
 def mbart50(folder: Path) -> tuple[Path, Any]:
     """A unigram model, with the languages among its pieces and <mask> behind them."""
-    many_folder(folder, "mbart", languages=52)
+    many_folder(folder, "mbart")
     (folder / "special_tokens_map.json").unlink()
     tokenizer = transformers.MBart50Tokenizer.from_pretrained(folder, src_lang="de_DE")
     return saved_anew(folder, tokenizer), tokenizer
