@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 from conftest import bundled_pairs
 
-from transduce.formats.hugging_face_text_out import OF_MBART50
+from transduce.formats.hugging_face_text import OF_MBART50
 from transduce.model import Model
 from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.tokenizers import Tokenizer

@@ -21,8 +21,10 @@ from transduce.errors import ArgumentError, ModelError, SettingsError
 from transduce.files.run_folder import CONFIG
 from transduce.formats.hugging_face_text import OF_MBART
 from transduce.models.load import load
-from transduce.text.languages import languages_of
+from transduce.settings.compose import compose
+from transduce.text.languages import languages_of, typed_marks
 from transduce.text.special import BEGIN, END
+from transduce.text.tokenizers import Tokenizers
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(300)
@@ -260,7 +262,7 @@ def test_commands_that_compare_and_teach_are_told_languages(
     ],
 )
 def test_wrong_folders_are_refused(tmp_path: Path, change: object, complaint: str) -> None:
-    folder = many_folder(tmp_path / "mbart", "mbart")
+    folder = many_folder(tmp_path / "mbart", "mbart", languages=4)
     change(folder)  # type: ignore[operator]
     with pytest.raises(ModelError, match=complaint):
         convert(folder, tmp_path / "ours")
@@ -286,3 +288,22 @@ def test_a_source_that_is_cut_keeps_the_mark_behind_it() -> None:
     (whole,) = sentences_of(["a" * 6], Behind(), 8, split=False)  # type: ignore[arg-type]
     assert whole.source == [10, 11, 12, 13, 14, 15, END, 5]
     assert whole.whole
+
+
+def test_marks_that_lines_begin_with_are_tokens(tmp_path: Path) -> None:
+    """Two directions in one model: what to translate into, the source says. Nine lines are too few to tell."""
+    both = [(f">>en<< {pair[0]}", pair[1]) for pair in PAIRS[:100]] + [(f">>de<< {b}", a) for a, b in PAIRS[:100]]
+    both += [(f">>xx<< {pair[0]}", pair[1]) for pair in PAIRS[:9]]
+    for case in ("typed", "marks"):
+        tokenizers = Tokenizers.train(both, compose({"text": {"vocabulary": 300, "case": case}}).text)
+        assert typed_marks(tokenizers.source) == [">>de<<", ">>en<<"]
+        cut = tokenizers.source.cut(">>de<< the house")
+        assert cut[0] == "▁>>de<<"
+        (sampled,) = tokenizers.source.sample([">>de<< the house is old"], 0.9, 1)
+        assert tokenizers.source.pieces(sampled)[0] == "▁>>de<<"
+    training = {"steps": 3, "validate_every": 3, "device": "cpu"}
+    model = transduce.train(tmp_path / "run", both, preset="tiny", report=Notes(), training=training)
+    assert typed_marks(model.tokenizers.source) == [">>de<<", ">>en<<"]
+    strange, known = model.translate([">>fr<< das haus ist alt", ">>en<< das haus ist alt"])
+    assert strange.status in ("unknown", "length")  # after three updates few translations end
+    assert known.status != "unknown"

@@ -25,6 +25,12 @@ OF_MBART = (  # the older one, whose folders list no languages
     *("kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO", "ru_RU", "si_LK", "tr_TR", "vi_VN"),
     "zh_CN",
 )
+OF_MBART50 = (
+    *OF_MBART,
+    *("af_ZA", "az_AZ", "bn_IN", "fa_IR", "he_IL", "hr_HR", "id_ID", "ka_GE", "km_KH", "mk_MK", "ml_IN", "mn_MN"),
+    *("mr_IN", "pl_PL", "ps_AF", "pt_XX", "sv_SE", "sw_KE", "ta_IN", "te_IN", "th_TH", "tl_XX", "uk_UA", "ur_PK"),
+    *("xh_ZA", "gl_ES", "sl_SI"),
+)
 
 
 class Text(NamedTuple):
@@ -72,9 +78,7 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     else:
         pieces = [piece.text for piece in read_pieces(model)][len(FAIRSEQ) - 1 :]  # theirs has no <pad>
         names = dict(enumerate([*FAIRSEQ, *pieces]))
-    has_room = whole(config, "vocab_size") >= len(names) + len(OF_MBART)
-    usual = OF_MBART if config.get("model_type") == "mbart" and has_room else ()
-    languages = _languages(folder, len(names), usual)
+    languages = _languages(folder, len(names), _of_mbart(config, whole(config, "vocab_size") - len(names)))
     names |= {i: mark_of(language) for i, language in languages.items()}
     words = {i: f"▁{word}" for word, i in _added(folder).items() if i not in names and word not in NO_LANGUAGES}
     names |= words
@@ -94,6 +98,13 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     marks = [mark for mark in marks if mark in vocabulary.tokens]
     files = [renumbered(model, vocabulary.tokens, [*words.values()], marks)]
     return Text(settings, [vocabulary], files, {"source_end": False} if older else {})
+
+
+def _of_mbart(config: Mapping[str, Any], room: int) -> Sequence[str]:
+    """Of a folder that lists no languages: those of mBART-50 where translations begin with </s>, else of the older."""
+    newer = config.get("decoder_start_token_id") == config.get("eos_token_id")
+    known = OF_MBART50 if newer else OF_MBART
+    return known if config.get("model_type") == "mbart" and room >= len(known) else ()
 
 
 def _cutter(folder: Path) -> str:

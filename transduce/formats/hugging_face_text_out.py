@@ -11,7 +11,7 @@ import torch
 from transduce.errors import ModelError
 from transduce.files import strict_json
 from transduce.formats.hugging_face_json import FAIRSEQ, TOKENIZER, merges_of, tokenizer_json
-from transduce.formats.hugging_face_text import OF_MBART, SENTENCE_PIECES
+from transduce.formats.hugging_face_text import OF_MBART, OF_MBART50, SENTENCE_PIECES
 from transduce.formats.pieces import kind_of, read_pieces, with_pieces
 from transduce.formats.vocabulary import Special
 from transduce.models.load import Loaded
@@ -28,12 +28,6 @@ _M2M100 = (
     *("uk", "ur", "uz", "vi", "wo", "xh", "yi", "yo", "zh", "zu"),
 )
 OF_M2M100 = {_M2M100: "m2m100", ("en", "ha", "is", "ja", "cs", "ru", "zh", "de"): "wmt21"}  # its lists, and their names
-OF_MBART50 = (
-    *OF_MBART,
-    *("af_ZA", "az_AZ", "bn_IN", "fa_IR", "he_IL", "hr_HR", "id_ID", "ka_GE", "km_KH", "mk_MK", "ml_IN", "mn_MN"),
-    *("mr_IN", "pl_PL", "ps_AF", "pt_XX", "sv_SE", "sw_KE", "ta_IN", "te_IN", "th_TH", "tl_XX", "uk_UA", "ur_PK"),
-    *("xh_ZA", "gl_ES", "sl_SI"),
-)
 
 
 class TextOut(NamedTuple):

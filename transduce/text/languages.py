@@ -7,7 +7,8 @@ A mark is a token that no text can contain. Its name is that of the language as 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ EVERY_TEXT = "every"  # the mark of a model of one language whose every text beg
 _MARK = re.compile(r"<language (\S+)>")
 _TYPED = re.compile(r"▁?(>>[^\s<>]+<<)")
 SHOWN = 8  # languages in a complaint
+OFTEN = 10  # lines that begin with a mark, for it to be one
 
 
 def mark_of(language: str) -> str:
@@ -40,6 +42,16 @@ def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
     """The languages that a vocabulary has marks for, and these."""
     pieces = enumerate(tokenizer.pieces(range(tokenizer.size)))
     return {code: i for i, piece in pieces if (code := language_of(piece)) is not None}
+
+
+def begun_with(texts: Iterable[str]) -> list[str]:
+    """Marks such as >>fra<< that lines begin with: of a corpus in which they say what to translate into."""
+    counts = Counter(found[1] for text in texts if text.startswith(">>") and (found := _TYPED.match(text)))
+    return sorted(mark for mark, count in counts.items() if count >= OFTEN)
+
+
+def is_typed_mark(piece: str) -> bool:
+    return _TYPED.fullmatch(piece) is not None
 
 
 def typed_marks(tokenizer: Tokenizer) -> list[str]:

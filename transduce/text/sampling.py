@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from transduce.text.languages import is_typed_mark
 from transduce.text.special import SPECIAL
 
 
@@ -29,7 +30,9 @@ class Sampler:
         self._is_bpe = p.get_score(size - 2) - p.get_score(size - 1) == 1
 
     def draw(self, word: str, amount: float, random: Random) -> list[int]:
-        """A segmentation of a word with `▁` before it."""
+        """A segmentation of a word with `▁` before it; the mark of a language is no word, and never cut."""
+        if word in self._ids and is_typed_mark(word):
+            return [self._ids[word]]
         if not self._characters.issuperset(word):  # what the vocabulary cannot spell is cut as always
             return self._processor.encode(word[1:])
         if self._is_bpe:

@@ -17,7 +17,7 @@ from transduce.settings.sections import TextSettings
 from transduce.settings.task import task_of
 from transduce.text import case
 from transduce.text.byte_level import ByteLevelTokenizer
-from transduce.text.languages import Marked
+from transduce.text.languages import Marked, begun_with
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
 from transduce.text.moses import MosesTokenizer
 from transduce.text.protect import MARKS, Protection
@@ -126,7 +126,7 @@ class Tokenizers:
         def learn(kind: Kind, *sides: int) -> Tokenizer:
             own = _settings_of_side(settings, sides)
             try:
-                return kind.train(texts(*sides), own, _reserved(texts(*sides), own))
+                return kind.train(texts(*sides), own, _reserved([*texts(*sides)], own))
             except VocabularyTooLarge as error:
                 apart = sides == (1,) and settings.target_vocabulary is not None
                 name = "text.target_vocabulary" if apart else "text.vocabulary"
@@ -206,11 +206,12 @@ def _marked(tokenizer: Tokenizer, language: str | None, behind: bool = False) ->
     return tokenizer if language is None else Marked(tokenizer, language, behind)
 
 
-def _reserved(texts: Iterable[str], settings: TextSettings) -> list[str]:
-    """Tokens that a vocabulary has whatever the text: marks, and frequent words with a mark of case behind them.
+def _reserved(texts: Sequence[str], settings: TextSettings) -> list[str]:
+    """Tokens that a vocabulary has whatever else is in it: marks, frequent words with a mark of case behind them, and
+    the languages that lines begin with, as >>fra<<.
 
     Marks never become part of other tokens, so that a rare form of a word is the word and a mark."""
     protects = settings.protect is not None or settings.protect_pattern is not None
     marks = [*(MARKS if protects else ""), *(case.CASE_MARKS if settings.case == "marks" else "")]
     words = case.frequent_words(texts, settings.vocabulary // WITH_MARK) if settings.case == "marks" else []
-    return [*marks, *(f" {word}" for word in words)]
+    return [*marks, *(f" {word}" for word in [*words, *begun_with(texts)])]
