@@ -70,8 +70,9 @@ def cases(kinds: list[str], activations: list[str], place: Path) -> Iterator[Cas
                     theirs = transformers.BartForConditionalGeneration.from_pretrained(folder).eval()
                     yield Case(folder.name, folder, theirs, (None, None), [1, 3], 0)
                 else:
-                    foreign.many_folder(folder, kind, activation, sizes=given)
-                    codes = [code.strip("_") for code in foreign.CODES[kind]]
+                    listed = foreign.OF_M2M if kind == "m2m_100" else foreign.CODES[kind]
+                    foreign.many_folder(folder, kind, activation, sizes=given, codes=listed)
+                    codes = [code.strip("_") for code in listed]
                     languages = (codes[0], codes[1])
                     yield Case(folder.name, folder, foreign.many_model(folder, kind), languages, [0, 1, 3], 202)
 

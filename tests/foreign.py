@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from conftest import bundled_pairs
 
 from transduce.formats.hugging_face_text import OF_MBART50
+from transduce.formats.hugging_face_text_out import OF_M2M100
 from transduce.model import Model
 from transduce.text.byte_level import ByteLevelTokenizer
 from transduce.text.tokenizers import Tokenizer
@@ -21,6 +22,7 @@ from transduce.text.tokenizers import Tokenizer
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 PAIRS = bundled_pairs(400)
 CODES = {"m2m_100": ["__de__", "__en__", "__zh__"], "nllb": ["deu_Latn", "eng_Latn"], "mbart": [*OF_MBART50]}
+OF_M2M = [f"__{code}__" for code in next(iter(OF_M2M100))]  # all that its program knows
 
 
 def sizes(d_model: int, encoder: int, decoder: int, heads: int, d_ff: int) -> dict[str, int]:
@@ -93,9 +95,15 @@ def marian_folder(
 
 
 def many_folder(
-    folder: Path, kind: str, activation: str = "relu", languages: int = 0, sizes: Mapping[str, int] = SMALL
+    folder: Path,
+    kind: str,
+    activation: str = "relu",
+    languages: int = 0,
+    sizes: Mapping[str, int] = SMALL,
+    codes: Sequence[str] = (),
 ) -> Path:
     """With random weights, in the layout of the real ones: fairseq's special tokens, pieces, languages, spare rows."""
+    codes = codes or CODES[kind]
     folder.mkdir()
     writer = io.BytesIO()
     lines = iter([text for pair in PAIRS for text in pair])
@@ -108,9 +116,9 @@ def many_folder(
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in range(3, 200))]
     if kind == "m2m_100":
         (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": CODES[kind]}))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": list(codes)}))
     torch.manual_seed(7)
-    size = len(tokens) + (languages or len(CODES[kind])) + 3
+    size = len(tokens) + (languages or len(codes)) + 3
     common = {**sizes} | {"vocab_size": size, "activation_function": activation, "scale_embedding": True}
     common |= {"decoder_start_token_id": 2, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
     if kind == "mbart":

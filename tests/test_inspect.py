@@ -239,6 +239,14 @@ def test_alignment_is_that_of_the_head_that_links_words_best() -> None:
         ]
 
 
+def test_whole_words_are_linked_as_their_tokens_were() -> None:
+    trace = by_hand(("▁das", "▁bier", "</s>"), ("▁the", "▁be", "er", "</s>"))
+    reads = [[0.0, 0.0, 1.0], [0.9, 0.1, 0.0], [0.0, 0.8, 0.2], [0.1, 0.9, 0.0]]
+    trace = replace(trace, cross=np.array([[reads]], np.float32), aligner=Aligner.parse("1.1 reads"))
+    assert [pair[:2] for pair in trace.alignment()] == [("the", "das"), ("beer", "bier")]
+    assert trace.merged().alignment() == trace.alignment()
+
+
 def test_unknown_words_are_aligned_too() -> None:
     trace = by_hand(("<unk>", "▁bier", "</s>"), ("▁quark", "<unk>", "</s>"))
     cross = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]], np.float32)

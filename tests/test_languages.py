@@ -294,6 +294,7 @@ def test_marks_that_lines_begin_with_are_tokens(tmp_path: Path) -> None:
     """Two directions in one model: what to translate into, the source says. Nine lines are too few to tell."""
     both = [(f">>en<< {pair[0]}", pair[1]) for pair in PAIRS[:100]] + [(f">>de<< {b}", a) for a, b in PAIRS[:100]]
     both += [(f">>xx<< {pair[0]}", pair[1]) for pair in PAIRS[:9]]
+    both += [(f">>Ja<<, {pair[0]}", pair[1]) for pair in PAIRS[:20]]  # somebody is quoted
     for case in ("typed", "marks"):
         tokenizers = Tokenizers.train(both, compose({"text": {"vocabulary": 300, "case": case}}).text)
         assert typed_marks(tokenizers.source) == [">>de<<", ">>en<<"]
@@ -301,6 +302,10 @@ def test_marks_that_lines_begin_with_are_tokens(tmp_path: Path) -> None:
         assert cut[0] == "▁>>de<<"
         (sampled,) = tokenizers.source.sample([">>de<< the house is old"], 0.9, 1)
         assert tokenizers.source.pieces(sampled)[0] == "▁>>de<<"
+    capitals = [(f">>zh_Hans<< {pair[0]}", pair[1]) for pair in PAIRS[:100]]
+    for how, marks in (({"case": "marks"}, [">>zh_Hans<<"]), ({"lowercase": True}, [])):  # then it is written otherwise
+        tokenizers = Tokenizers.train(capitals, compose({"text": {"vocabulary": 300, **how}}).text)
+        assert typed_marks(tokenizers.source) == marks
     training = {"steps": 3, "validate_every": 3, "device": "cpu"}
     model = transduce.train(tmp_path / "run", both, preset="tiny", report=Notes(), training=training)
     assert typed_marks(model.tokenizers.source) == [">>de<<", ">>en<<"]

@@ -516,3 +516,10 @@ def test_capitals_in_capitals_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         found = model.translate([form(source) for source, _ in every[::3]])
         right = [t.text == form(target) for t, (_, target) in zip(found, every[::3], strict=True)]
         assert sum(right) / len(right) > 0.9
+
+
+def test_what_to_translate_into_is_no_name() -> None:
+    """`es` stands once on each side, and is still no word that could be hidden."""
+    for seed in range(300):
+        source, _ = EVERYTHING.hide_pair(">>es<< this is the house", "esta es la casa", Random(seed))
+        assert source.text.startswith(">>es<< ")

@@ -15,6 +15,7 @@ from foreign import CODES, bart_folder, many_folder
 import transduce
 from transduce.commands.convert import convert
 from transduce.errors import ModelError
+from transduce.text.languages import languages_of
 
 transformers = pytest.importorskip("transformers", reason="its programs write the folders")
 ODD = ["ich  möchte ① ein Bier", "ﬁ ﬀ ² x", "文字 😀", "Zwölf Boxkämpfer", "1.234,5 %"]
@@ -81,13 +82,29 @@ def test_a_bart_is_the_same_from_either_folder(tmp_path: Path) -> None:
 
 
 def test_words_that_were_added_are_words_of_a_text(tmp_path: Path) -> None:
+    """Anywhere in it, as their program finds them; but for one that is a piece already."""
     many_folder(tmp_path / "model", "nllb")
     (tmp_path / "model" / "special_tokens_map.json").unlink()
-    tokenizer = transformers.NllbTokenizer.from_pretrained(tmp_path / "model", extra_special_tokens=CODES["nllb"])
-    tokenizer.add_tokens(["Zebrastreifen"])
-    convert(saved_anew(tmp_path / "model", tokenizer), tmp_path / "ours")
+    load = transformers.NllbTokenizer.from_pretrained
+    theirs = load(tmp_path / "model", extra_special_tokens=CODES["nllb"], src_lang="deu_Latn")
+    theirs.add_tokens(["Zebra", "ich"])
+    convert(saved_anew(tmp_path / "model", theirs), tmp_path / "ours")
     ours = transduce.load(tmp_path / "ours", "cpu", languages=("deu_Latn", "eng_Latn")).tokenizers.source
-    assert "▁Zebrastreifen" in ours.pieces(ours.encode(["ein Zebrastreifen"])[0])
+    names = [piece.replace("<language deu_Latn>", "deu_Latn") for piece in ours.pieces(ours.encode(["ein Zebra"])[0])]
+    assert theirs.convert_tokens_to_ids(names) == theirs("ein Zebra").input_ids[:-1]
+    assert "Zebra" in ours.pieces(ours.encode(["einZebrastreifen"])[0])
+
+
+def test_a_language_that_was_added_is_one_more(tmp_path: Path) -> None:
+    """Whoever adds it replaces the list, in which then only the new one stands."""
+    folder, theirs = nllb(tmp_path / "model")
+    theirs.add_special_tokens({"extra_special_tokens": ["tyv_Cyrl"]}, replace_extra_special_tokens=True)
+    theirs.save_pretrained(folder)
+    convert(folder, tmp_path / "ours")
+    known = languages_of(transduce.load(tmp_path / "ours", "cpu", languages=("deu_Latn", "tyv_Cyrl")).tokenizers.source)
+    assert sorted(known) == ["deu_Latn", "eng_Latn", "tyv_Cyrl"]
+    (folder / "tokenizer_config.json").unlink()  # and the file that lists them need not be there
+    convert(folder, tmp_path / "bare")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +114,7 @@ def test_words_that_were_added_are_words_of_a_text(tmp_path: Path) -> None:
         (lambda t: t["model"].update(merges=t["model"]["merges"][::2]), "it was not made of one, and cuts otherwise"),
         (lambda t: t.update(added_tokens=[]), "other tokens among its pieces"),
         (lambda t: t["model"].update(merges=[["a"]]), "a merge that is no pair"),
+        (lambda t: t["model"].update(merges=[["a", "b" * 1000]]), "more than 1,000 characters"),
         (lambda t: t["model"].update(merges=7), "a merge that is no pair"),
         (lambda t: t["model"].update(vocab=[]), "must have vocab, an object"),
         (lambda t: t["model"].update(type="Unigram"), "must list its pieces with their scores"),

@@ -20,6 +20,7 @@ from transduce.formats.vocabulary import by_id
 
 TOKENIZER = "tokenizer.json"
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")  # which fairseq puts before all pieces
+LONGEST = 1000  # characters of a piece
 ENOUGH = 0.99  # of the pairs of pieces that make a third: so many are merges, where they were a SentencePiece model's
 
 
@@ -111,6 +112,8 @@ def merges_of(path: Path, model: Mapping[str, Any]) -> list[tuple[str, str]]:
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs]
     if not all(isinstance(pair, list) and len(pair) == 2 and set(map(type, pair)) == {str} for pair in pairs):
         raise ModelError(f"{path} has a merge that is no pair")
+    if any(len(left) + len(right) > LONGEST for left, right in pairs):
+        raise ModelError(f"{path} has a merge of more than {LONGEST:,} characters, which no vocabulary has")
     return [(left, right) for left, right in pairs]
 
 

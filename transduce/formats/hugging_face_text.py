@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ SENTENCE_PIECES = "sentencepiece.bpe.model"
 LISTS = ("special_tokens_map.json", "tokenizer_config.json")  # either may name the languages
 KNOWN_CUTTERS = {"", "M2M100Tokenizer", "NllbTokenizer", "MBart50Tokenizer", "MBartTokenizer", "PreTrainedTokenizer"}
 KNOWN_CUTTERS |= {"TokenizersBackend"}  # as the newest programs call any
+MARK = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}")  # of a language
 NO_LANGUAGES = ("<mask>", *FAIRSEQ)
 OF_MBART = (  # the older one, whose folders list no languages
     *("ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN", "it_IT", "ja_XX"),
@@ -80,8 +82,7 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
         names = dict(enumerate([*FAIRSEQ, *pieces]))
     languages = _languages(folder, len(names), _of_mbart(config, whole(config, "vocab_size") - len(names)))
     names |= {i: mark_of(language) for i, language in languages.items()}
-    words = {i: f"▁{word}" for word, i in _added(folder).items() if i not in names and word not in NO_LANGUAGES}
-    names |= words
+    names |= (words := _words(folder, names))
     special = _special(config, names)
     older = special.begin in languages
     if not older and special.begin != special.end and special.begin in names:
@@ -105,6 +106,15 @@ def _of_mbart(config: Mapping[str, Any], room: int) -> Sequence[str]:
     newer = config.get("decoder_start_token_id") == config.get("eos_token_id")
     known = OF_MBART50 if newer else OF_MBART
     return known if config.get("model_type") == "mbart" and room >= len(known) else ()
+
+
+def _words(folder: Path, names: Mapping[int, str]) -> dict[int, str]:
+    """Words that somebody added to a vocabulary of many languages, by id. M2M100's program finds them between spaces,
+    all others anywhere in a text."""
+    space = "▁" if (folder / "vocab.json").exists() else ""
+    added = {i: f"{space}{word}" for word, i in _added(folder).items() if i not in names and word not in NO_LANGUAGES}
+    known = set(names.values())
+    return {i: word for i, word in added.items() if word not in known}
 
 
 def _cutter(folder: Path) -> str:
@@ -143,7 +153,9 @@ def _merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]:
-    """By the ids of their marks, which follow the pieces in the order of the list; `usual`: where no list is there."""
+    """By the ids of their marks, which follow the pieces in the order of the list; `usual`: where no list is there. A
+    list may be of those alone that were added last; the others are then added tokens that look like a language."""
+    unlisted = {i: token.strip("_") for token, i in _added(folder).items() if i >= first and MARK.fullmatch(token)}
     for name in LISTS:
         found = read_json(folder / name, VOCABULARY) if (folder / name).exists() else {}
         listed = found.get("additional_special_tokens") or found.get("extra_special_tokens")
@@ -157,9 +169,9 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
             if len(found_ids) < len(codes):
                 raise ModelError(f"{folder / name} gives one number to two languages")
             if codes:
-                return found_ids
-    if usual:
-        return {first + i: code for i, code in enumerate(usual)}
+                return {**unlisted, **found_ids}
+    if unlisted or usual:
+        return unlisted or {first + i: code for i, code in enumerate(usual)}
     raise ModelError(f"{folder} does not say which languages it knows: {' or '.join(LISTS)} should list their marks")
 
 

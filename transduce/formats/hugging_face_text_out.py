@@ -109,15 +109,15 @@ def _files(loaded: Loaded, model: bytes, pieces: list[str], behind: list[str]) -
     fairseq, listed = loaded.settings.model.positions == "fairseq", tuple(behind)
     older = loaded.settings.text.mark_place == "behind"
     usual, of_mbart = ("MBartTokenizer", OF_MBART) if older else ("MBart50Tokenizer", OF_MBART50)
+    known = [code for code in behind if code in languages_of(loaded.tokenizers.source)]
     told: dict[str, Any]
     if fairseq and listed in OF_M2M100:
         codes = [f"__{code}__" for code in listed]
         told = {"tokenizer_class": "M2M100Tokenizer", "language_codes": OF_M2M100[listed]}
         numbered = {token: i for i, token in enumerate([*FAIRSEQ, *pieces])}
         files = {"vocab.json": _json(numbered)}
-    elif fairseq and kind_of(model) == "bpe":
-        codes = [code for code in behind if code in languages_of(loaded.tokenizers.source)]
-        told = {"tokenizer_class": "NllbTokenizer", "extra_special_tokens": codes}  # as newer programs call them
+    elif fairseq and kind_of(model) == "bpe" and all("_" in code for code in known):  # others are found within words
+        codes, told = known, {"tokenizer_class": "NllbTokenizer"}
         files = {TOKENIZER: tokenizer_json(model, pieces, behind, codes)}
     elif not fairseq and listed == of_mbart:
         codes, told, files = behind, {"tokenizer_class": usual}, {}

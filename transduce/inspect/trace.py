@@ -66,6 +66,7 @@ class Trace:
     model: str = ""  # what looked, in words
     whole_words: bool = False  # whether subwords have been joined
     aligner: Aligner | None = None  # the head that links words; None: all of them together
+    links: tuple[tuple[str, str, float], ...] | None = None  # of whole words, whose tokens are no longer known
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{kind} {self.weights(kind).shape}" for kind in self.kinds())
@@ -124,20 +125,21 @@ class Trace:
                 for word in range(len(first))
             ),
             whole_words=True,
+            links=tuple(self.alignment()),
         )
 
     def alignment(self) -> list[tuple[str, str, float]]:
         """Each word that was written, with the source word looked at most by the head that links words best, and how
         much."""
-        if self.cross is None:
-            return []
-        whole, looked = self.merged(), self._looked()
-        if not self.whole_words:
-            looked = merge(looked[None, None], words(self.target), words(self.source))[0, 0]
-        ends = [i for i, token in enumerate(whole.source) if token == SPECIAL[END]]
+        if self.cross is None or self.links is not None:
+            return [*(self.links or ())]
+        into, out_of = words(self.target), words(self.source)
+        written, read = joined(self.target, into), joined(self.source, out_of)
+        looked = merge(self._looked()[None, None], into, out_of)[0, 0]
+        ends = [i for i, token in enumerate(read) if token == SPECIAL[END]]
         looked[:, ends] = 0.0  # the end of a sentence is where heads look that have nothing to say
-        rows = [i for i, token in enumerate(whole.target) if token != SPECIAL[END]]
-        return [(whole.target[i], whole.source[looked[i].argmax()], float(looked[i].max())) for i in rows]
+        rows = [i for i, token in enumerate(written) if token != SPECIAL[END]]
+        return [(written[i], read[looked[i].argmax()], float(looked[i].max())) for i in rows]
 
     def _looked(self) -> np.ndarray:
         """Where that head looks for each target token: when it writes it, or when it has just read it."""

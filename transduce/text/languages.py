@@ -24,6 +24,7 @@ Languages = tuple[str | None, str | None]  # of source and target
 EVERY_TEXT = "every"  # the mark of a model of one language whose every text begins with a token, as BART's do
 _MARK = re.compile(r"<language (\S+)>")
 _TYPED = re.compile(r"▁?(>>[^\s<>]+<<)")
+_DIRECTION = re.compile(r"(>>[a-z]{2,3}(?:[_-][A-Za-z]+)?<<)\s")
 SHOWN = 8  # languages in a complaint
 OFTEN = 10  # lines that begin with a mark, for it to be one
 
@@ -46,7 +47,7 @@ def languages_of(tokenizer: Tokenizer) -> dict[str, int]:
 
 def begun_with(texts: Iterable[str]) -> list[str]:
     """Marks such as >>fra<< that lines begin with: of a corpus in which they say what to translate into."""
-    counts = Counter(found[1] for text in texts if text.startswith(">>") and (found := _TYPED.match(text)))
+    counts = Counter(found[1] for text in texts if text.startswith(">>") and (found := _DIRECTION.match(text)))
     return sorted(mark for mark, count in counts.items() if count >= OFTEN)
 
 

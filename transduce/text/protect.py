@@ -21,6 +21,7 @@ from transduce.text.special import SPECIAL
 
 MARKS = "".join(map(chr, range(0x10FF00, 0x10FF10)))  # private characters: sixteen items of a sentence can be hidden
 _MARK = re.compile(f"[{MARKS}]")
+_DIRECTION = re.compile(r">>[^\s<>]+<<")  # what to translate into, which is no name
 LOST = "\ufffd"  # stands for a mark that somebody typed, where no other is left to hide it
 _LETTER = rf"[^\W{UNSPACED}]"  # of a script with spaces; digits too
 _ASCII = r"[!#-;=?-~]"  # what an address is made of: no space, no quote, no angle bracket
@@ -230,7 +231,9 @@ def _with_names(sides: list[tuple[str, list[Span]]], draw: Random) -> list[tuple
         rest = list(text)
         for begin, end in spans:
             rest[begin:end] = " " * (end - begin)
-        found = [match.span() for match in _NAME.finditer("".join(rest))]
+        found = [
+            match.span() for match in _NAME.finditer("".join(rest)) if not _DIRECTION.match(text, match.start() - 2)
+        ]
         often = Counter(text[begin:end] for begin, end in found)
         words.append({text[begin:end]: (begin, end) for begin, end in found if often[text[begin:end]] == 1})
     names = [word for word in words[0] if word in words[1]]

@@ -123,10 +123,14 @@ class Tokenizers:
         def texts(*sides: int) -> Iterator[str]:
             return (both[side] for both in rewritten for side in sides)
 
+        # what is rewritten would not be found again where a text is cut
+        directions = [mark for mark in begun_with(pair[0] for pair in pairs) if read(mark) == mark]
+
         def learn(kind: Kind, *sides: int) -> Tokenizer:
             own = _settings_of_side(settings, sides)
+            reserved = [*_reserved(texts(*sides), own), *(f" {mark}" for mark in directions if 0 in sides)]
             try:
-                return kind.train(texts(*sides), own, _reserved([*texts(*sides)], own))
+                return kind.train(texts(*sides), own, reserved)
             except VocabularyTooLarge as error:
                 apart = sides == (1,) and settings.target_vocabulary is not None
                 name = "text.target_vocabulary" if apart else "text.vocabulary"
@@ -206,12 +210,11 @@ def _marked(tokenizer: Tokenizer, language: str | None, behind: bool = False) ->
     return tokenizer if language is None else Marked(tokenizer, language, behind)
 
 
-def _reserved(texts: Sequence[str], settings: TextSettings) -> list[str]:
-    """Tokens that a vocabulary has whatever else is in it: marks, frequent words with a mark of case behind them, and
-    the languages that lines begin with, as >>fra<<.
+def _reserved(texts: Iterable[str], settings: TextSettings) -> list[str]:
+    """Tokens that a vocabulary has whatever the text: marks, and frequent words with a mark of case behind them.
 
     Marks never become part of other tokens, so that a rare form of a word is the word and a mark."""
     protects = settings.protect is not None or settings.protect_pattern is not None
     marks = [*(MARKS if protects else ""), *(case.CASE_MARKS if settings.case == "marks" else "")]
     words = case.frequent_words(texts, settings.vocabulary // WITH_MARK) if settings.case == "marks" else []
-    return [*marks, *(f" {word}" for word in [*words, *begun_with(texts)])]
+    return [*marks, *(f" {word}" for word in words)]

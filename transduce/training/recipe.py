@@ -146,9 +146,18 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         yield Choice("training.bleu_tokenizer", tokenizer[facts.target.script], f"the target is {facts.target.script}")
     if settings.training.start is None:
         yield Choice("search.length_penalty", LONGER, "a model of hours or minutes ends its translations too early")
-    elif settings.model.positions == "fairseq" and settings.training.lora_rank is None:
+    elif _may_go_back(settings):
         why = "its tokens stay as they are, or it could not go back to Hugging Face (`projection` lets them learn)"
         yield Choice("training.freeze", "source,projection", why)
+
+
+def _may_go_back(settings: Settings) -> bool:
+    """Whether a run begins with an M2M100 or NLLB, of which Hugging Face keeps no bias of the projection and no token
+    of its own to begin with, and could leave both as they are."""
+    m, t = settings.model, settings.training
+    fairseq = m.positions == "fairseq" and m.norm == "before" and m.output_bias and not m.embedding_norm
+    learned = t.new_vocabulary or t.lora_rank is not None or settings.optimizer.weight_decay > 0
+    return fairseq and settings.text.source_language is not None and not learned
 
 
 def _covered(facts: Facts) -> Iterator[Choice]:
