@@ -21,6 +21,7 @@ from common import write
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from transduce.commands.convert import convert
+from transduce.commands.send import PATIENCE
 from transduce.data.lines import read_lines
 from transduce.evaluate import bleu
 from transduce.formats.hugging_face_out import nearest_power
@@ -39,7 +40,7 @@ FORMATS = {
 
 
 def by_ctranslate2(folder: Path, beam: int, penalty: float) -> Translate:
-    """With the length penalty that `convert` says."""
+    """With the length penalty and the patience that `convert` says."""
     translator = ctranslate2.Translator(str(folder), compute_type="default")
     models = [folder / f"{side}.spm" for side in ("source", "target")]
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
@@ -48,7 +49,12 @@ def by_ctranslate2(folder: Path, beam: int, penalty: float) -> Translate:
     def translate(line: str) -> str:
         pieces = source.encode(line, out_type=str)
         found = translator.translate_batch(
-            [pieces], beam_size=beam, length_penalty=penalty, suppress_sequences=never, disable_unk=True
+            [pieces],
+            beam_size=beam,
+            length_penalty=penalty,
+            patience=PATIENCE,
+            suppress_sequences=never,
+            disable_unk=True,
         )
         return target.decode_pieces(found[0].hypotheses[0])
 

@@ -51,18 +51,19 @@ def test_it_cuts_text_as_sentencepiece_does(browser: Any, tmp_path: Path, kind: 
     page.close()
 
 
-def test_it_translates_as_the_model_does(browser: Any, tmp_path: Path, model_folder: Path) -> None:
+@pytest.mark.parametrize("stop", ["likely", "exact"])
+def test_it_translates_as_the_model_does(browser: Any, tmp_path: Path, model_folder: Path, stop: str) -> None:
     if not example().RUNTIME.exists():
         pytest.skip("onnxruntime-web is not installed: npm install in examples/browser")
     convert(model_folder, tmp_path / "onnx", to="onnx")
-    break_(tmp_path / "onnx", "model.json", lambda facts: facts.update(stop="likely", forced_end=True, extra=0))
+    break_(tmp_path / "onnx", "model.json", lambda facts: facts.update(stop=stop, forced_end=True, extra=0))
     (tmp_path / "page.html").write_text(example().page(tmp_path / "onnx"), encoding="utf-8")
     page = browser.new_page()
     page.goto((tmp_path / "page.html").as_uri())
     page.wait_for_function("window.translator", timeout=60_000)
     lines = [pair[0] for pair in bundled_pairs(12)]
     for beam in (1, 4):
-        how = {"beam": beam, "stop": "likely", "forced_end": True, "extra": 0}
+        how = {"beam": beam, "stop": stop, "forced_end": True, "extra": 0}
         ours = transduce.load(model_folder, "cpu", split=False, **how).translate(lines)
         page.fill("#text", "\n".join(lines))
         page.select_option("#beam", str(beam))

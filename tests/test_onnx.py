@@ -69,7 +69,9 @@ def test_the_same_logits(changes: dict[str, Any]) -> None:
         past = {f"past_{name}": value for name, value in zip(names[1:], found[1:], strict=True)}
 
 
-@pytest.mark.parametrize(("beam", "stop", "forced"), [(1, "usual", False), (3, "usual", True), (3, "likely", True)])
+@pytest.mark.parametrize(
+    ("beam", "stop", "forced"), [(1, "usual", False), (3, "usual", True), (3, "likely", True), (3, "exact", False)]
+)
 def test_its_program_translates_alike_and_needs_no_torch(
     trained: Path, tmp_path: Path, beam: int, stop: str, forced: bool
 ) -> None:

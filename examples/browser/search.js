@@ -41,7 +41,7 @@ class Translator {
       done.push(...ends.map(one => ({ tokens: open[one.parent].tokens, score: one.total / this.penalty(position + 1) })));
       const kept = best.filter(one => one.token !== END).slice(0, beam);
       const mayStop = position + 1 < most || this.forcedEnd();  // which would be one more step
-      if (mayStop && this.isDone(done, beam, kept[0].total, position + 1)) break;
+      if (mayStop && this.isDone(done, beam, kept[0].total, this.stop() === "exact" ? most : position + 1)) break;
       open = kept.map(one => ({ tokens: [...open[one.parent].tokens, one.token], total: one.total }));
       past = {};
       for (const name of Object.keys(this.facts.past)) past[name] = this.rows(found[name.slice("past_".length)], kept.map(one => one.parent));
@@ -56,10 +56,12 @@ class Translator {
 
   forcedEnd() { return this.facts.forced_end ? 1 : 0; }
 
-  // When as many have ended as are followed; by search.stop=likely, and the best open one is not among them.
+  // When as many have ended as are followed (search.stop=usual, and greedily); or so many, by `exact` one, that the best
+  // open one, were it of this length at no further cost, would not be among them.
   isDone(done, beam, bestOpen, length) {
-    if (done.length < beam || beam === 1 || this.stop() !== "likely") return done.length >= beam;
-    return done.map(one => one.score).sort((a, b) => b - a)[beam - 1] >= bestOpen / this.penalty(length);
+    if (beam === 1 || this.stop() === "usual") return done.length >= beam;
+    const hope = bestOpen / this.penalty(length);
+    return done.filter(one => one.score >= hope).length >= (this.stop() === "exact" ? 1 : beam);
   }
 
   // The likeliest continuations of all that are open; PAD, UNKNOWN and BEGIN are never written.

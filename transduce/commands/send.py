@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transduce.settings.sections import SearchSettings
     from transduce.text.languages import Languages
 
+PATIENCE = 2  # beams of ends that CTranslate2 waits for, so that its search is as near to ours as it can be
 SENTENCES = 200  # that both sides translate, to be compared
 FEWEST = 20  # of a run's own, for a share to mean anything
 LARGEST = 2**26  # bytes of them that are read
@@ -36,7 +37,8 @@ def send(model: Model, to: str, place: Path, quantization: str | None, lines: li
     if to == "onnx":
         return to_onnx(model, place, quantization, lines, report)
     power = _power(model.settings.search)["length_penalty"]
-    report.say(f"CTranslate2 searches as it is told; like this model with length_penalty={power:g}")
+    on = "" if model.settings.search.stop == "usual" else f" and patience={PATIENCE}, which looks on"
+    report.say(f"CTranslate2 searches as it is told; most like this model with length_penalty={power:g}{on}")
     return to_ctranslate2(model, place, quantization, lines, report)
 
 
@@ -145,8 +147,7 @@ def to_onnx(
     files = {**graphs, "source.model": sides[0], "target.model": sides[-1]}
     files |= {name: text.encode() for name, text in texts.items()}
     write_files({destination / name: content for name, content in files.items()})
-    rule = {key: getattr(s, key) for key in ("penalty", "length_penalty", "forced_end")}
-    rule["stop"] = "usual" if s.stop == "exact" else s.stop  # its program is short, and does not look on
+    rule = {key: getattr(s, key) for key in ("penalty", "length_penalty", "forced_end", "stop")}
     return compare(model, destination, lines, onnx_out.Copy(onnx_runner.Translator(destination)), rule, report)
 
 

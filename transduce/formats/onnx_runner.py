@@ -83,7 +83,9 @@ class Translator:
             done += [Hypothesis(written[p], value / self.penalty(position + 1)) for p, value in ends]
             going_on = [(p, c) for p, c in zip(parents, chosen, strict=True) if c != END][:beam]
             may_stop = position + 1 < most or self.forced_end  # which would be one more step
-            if may_stop and self.is_done(done, beam, total[going_on[0]], position + 1):
+            if may_stop and self.is_done(
+                done, beam, total[going_on[0]], most if self.stop == "exact" else position + 1
+            ):
                 break
             rows_kept = np.array([p for p, _ in going_on])
             written = [[*written[p], int(c)] for p, c in going_on]
@@ -114,10 +116,12 @@ class Translator:
         return log_p, {f"past_{name}": value for name, value in zip(self.names[1:], new, strict=True)}
 
     def is_done(self, done: list[Hypothesis], beam: int, best_open: float, length: int) -> bool:
-        """When as many have ended as are followed; by search.stop=likely, and the best open one is not among them."""
-        if len(done) < beam or beam == 1 or self.stop != "likely":
+        """When as many have ended as are followed (search.stop=usual, and greedily); or so many, by `exact` one, that
+        the best open one, were it of this length at no further cost, would not be among them."""
+        if beam == 1 or self.stop == "usual":
             return len(done) >= beam
-        return sorted(one.score for one in done)[-beam] >= best_open / self.penalty(length)
+        hope = best_open / self.penalty(length)
+        return sum(one.score >= hope for one in done) >= (1 if self.stop == "exact" else beam)
 
     def penalty(self, length: int) -> float:
         alpha = self.facts["length_penalty"]
