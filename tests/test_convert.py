@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Notes, break_, bundled_pairs, quick_settings
-from foreign import marian_folder, sentence_pieces
+from foreign import marian_folder, sentence_pieces, some_text
 
 import transduce
 from transduce.commands.convert import convert
@@ -276,13 +276,6 @@ def test_without_network_a_name_is_refused_in_a_sentence(tmp_path: Path, monkeyp
 # ---- out again
 
 
-def some_text(folder: Path) -> str:
-    """Few sentences to compare with: random models write until their last position."""
-    path = folder / "some.de"
-    path.write_text("".join(f"{source}\n" for source, _ in PAIRS[:12]))
-    return str(path)
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_out_and_in_again_is_the_same(tmp_path: Path, shared: bool) -> None:
     convert(marian_folder(tmp_path / "opus", shared), tmp_path / "ours")
@@ -456,7 +449,9 @@ def test_what_cannot_be_compared_is_not_called_checked(
     tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match="--check compares with Hugging Face's library"):
+    with pytest.raises(
+        SettingsError, match="--check compares it with the original, which needs: pip install transformers"
+    ):
         convert(model_folder, tmp_path / "out", to="huggingface", check=True)
     said = Notes()
     convert(model_folder, tmp_path / "out", to="huggingface", report=said)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Notes, bundled_pairs
-from foreign import OF_M2M, bart_folder, many_folder
+from foreign import OF_M2M, bart_folder, many_folder, some_text
 from test_languages import older_mbart
 
 import transduce
@@ -50,11 +50,10 @@ def mbart50(folder: Path) -> Path:
 )
 def test_it_goes_back_as_it_came(tmp_path: Path, make: Callable[[Path], Path], languages: Languages) -> None:
     """Hugging Face loads it with its tokenizer and writes our texts; and what comes in again is the same file."""
-    folder, text = make(tmp_path / "theirs"), tmp_path / "some.txt"
-    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    folder, text = make(tmp_path / "theirs"), some_text(tmp_path)
     spoken = {"source_language": languages[0], "target_language": languages[1]}
     convert(folder, tmp_path / "ours", **spoken)
-    convert(tmp_path / "ours", tmp_path / "back", to="huggingface", check=True, text=str(text), **spoken)
+    convert(tmp_path / "ours", tmp_path / "back", to="huggingface", check=True, text=text, **spoken)
     convert(tmp_path / "back", tmp_path / "again", **spoken)
     for path in (tmp_path / "ours").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
@@ -64,9 +63,9 @@ def test_languages_must_be_told_to_be_compared(tmp_path: Path) -> None:
     convert(nllb(tmp_path / "theirs"), tmp_path / "ours")
     notes = Notes()
     assert convert(tmp_path / "ours", tmp_path / "back", to="huggingface", report=notes) is None
-    assert any("needs --source-language and --target-language" in told for told in notes.said)
-    with pytest.raises(SettingsError, match="needs --source-language and --target-language"):
-        convert(tmp_path / "ours", tmp_path / "other", to="huggingface", check=True)
+    assert any("needs: --source-language and --target-language" in told for told in notes.said)
+    with pytest.raises(SettingsError, match="which needs: --source-language and --target-language"):
+        convert(tmp_path / "ours", tmp_path / "other", to="ctranslate2", check=True)
     assert not (tmp_path / "other").exists()
     with pytest.raises(ModelError, match="knows many languages by their marks, which cannot go out to onnx"):
         convert(tmp_path / "ours", tmp_path / "other", to="onnx")
@@ -85,12 +84,11 @@ def test_it_goes_to_ctranslate2_and_comes_in_again(
     tmp_path: Path, make: Callable[[Path], Path], languages: Languages
 ) -> None:
     pytest.importorskip("ctranslate2")
-    text = tmp_path / "some.txt"
-    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    text = some_text(tmp_path)
     spoken = {"source_language": languages[0], "target_language": languages[1]}
     convert(make(tmp_path / "theirs"), tmp_path / "ours", **spoken)
     notes = Notes()
-    table = convert(tmp_path / "ours", tmp_path / "out", to="ctranslate2", text=str(text), report=notes, **spoken)
+    table = convert(tmp_path / "ours", tmp_path / "out", to="ctranslate2", text=text, report=notes, **spoken)
     told = {row[0]: row[1] for row in table.rows}  # type: ignore[union-attr]
     assert float(told["log-probabilities differ by at most"]) < 1e-5  # type: ignore[arg-type]
     assert told["equal greedy translations"] == "100.0%"  # behind a prefix its beam sometimes finds another
@@ -110,8 +108,7 @@ def test_what_was_trained_further_goes_back_where_it_can(tmp_path: Path) -> None
     """M2M100 has no bias of the projection and begins with </s>: only training that keeps both can go back."""
     spoken = {"source_language": "deu_Latn", "target_language": "eng_Latn"}
     convert(nllb(tmp_path / "theirs"), tmp_path / "ours", **spoken)
-    text = tmp_path / "some.txt"
-    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    text = some_text(tmp_path)
     begun = {**FINE, "start": str(tmp_path / "ours")}
     transduce.train(tmp_path / "whole", PAIRS[:100], report=Notes(), training={**begun, "freeze": "projection"})
     with pytest.raises(ModelError, match="training has parted these here"):
@@ -119,7 +116,7 @@ def test_what_was_trained_further_goes_back_where_it_can(tmp_path: Path) -> None
     for name, how in {"usual": {}, "adapted": {"lora_rank": 2}}.items():
         transduce.train(tmp_path / name, PAIRS[:100], report=(notes := Notes()), training={**begun, **how})
         assert any("training.freeze=source,projection" in told for told in notes.said) == (name == "usual")
-        convert(tmp_path / name, tmp_path / f"{name}-back", to="huggingface", check=True, text=str(text), **spoken)
+        convert(tmp_path / name, tmp_path / f"{name}-back", to="huggingface", check=True, text=text, **spoken)
 
 
 @pytest.mark.parametrize(("make", "languages"), [(bart_folder, (None, None)), (mbart50, ("de_DE", "en_XX"))])
@@ -128,11 +125,10 @@ def test_what_was_trained_begins_with_a_token_of_its_own(
 ) -> None:
     spoken = {"source_language": languages[0], "target_language": languages[1]}
     convert(make(tmp_path / "theirs"), tmp_path / "ours", **spoken)
-    text = tmp_path / "some.txt"
-    text.write_text("".join(f"{pair[0]}\n" for pair in PAIRS[:4]), encoding="utf-8")
+    text = some_text(tmp_path)
     training = {**FINE, "start": str(tmp_path / "ours")}
     transduce.train(tmp_path / "run", PAIRS[:100], report=Notes(), training=training)
-    convert(tmp_path / "run", tmp_path / "back", to="huggingface", check=True, text=str(text), **spoken)
+    convert(tmp_path / "run", tmp_path / "back", to="huggingface", check=True, text=text, **spoken)
     told = json.loads((tmp_path / "back" / "config.json").read_text())
     assert told["decoder_start_token_id"] == told["vocab_size"] - 1
     convert(tmp_path / "back", tmp_path / "again", **spoken)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from transduce.commands import Hidden
 from transduce.commands.fasttext_files import bring_in_vectors, is_vectors_file, send_fasttext
-from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos
+from transduce.commands.send import load_as, send, sentences_for, sentences_of_run, to_argos, what_lacks
 from transduce.errors import ModelError, SettingsError
 from transduce.files.atomic import beside
 from transduce.files.reading import SMALL, read_bytes
@@ -119,6 +119,8 @@ def convert(
             report.say(f"{destination} is made; try: transduce translate {shlex.quote(str(destination))}{spoken}")
             return None
         model = load_as(source, to, (None, None) if to == "argos" else languages, report)
+        if check and (lacking := what_lacks(model, to)):
+            raise SettingsError(f"--check compares it with the original, which needs: {lacking}")
         own = [] if text else sentences_of_run(source, model)
         lines = sentences_for(model, text or own)
         report.say(f"writing it for {to}, then comparing translations of {len(lines)} sentences")
@@ -129,11 +131,6 @@ def convert(
         if agreement is not None and text is None:
             which = "the run's validation text" if own else "the bundled corpus"
             report.say(f"compared on sentences of {which}; on others with --text")
-        if check and agreement is None:
-            raise SettingsError(
-                "--check compares with Hugging Face's library: pip install transformers; and a model of many languages "
-                "needs --source-language and --target-language"
-            )
         if check and agreement is not None:
             agreement.check(source, rounded=quantization is not None)
     return table

@@ -42,37 +42,37 @@ def send(model: Model, to: str, place: Path, quantization: str | None, lines: li
     return to_ctranslate2(model, place, quantization, lines, report)
 
 
-def to_hugging_face(model: Model, destination: Path, lines: list[str], report: Report) -> Sent:
+def what_lacks(model: Model, to: str) -> str | None:
+    """For its copy to be compared with it, in words; None: nothing."""
     import importlib.util
 
+    from transduce.text.languages import languages_of, needs_languages
+
+    if to == "huggingface" and importlib.util.find_spec("transformers") is None:
+        return "pip install transformers"
+    if languages_of(model.tokenizers.source) and needs_languages(model.settings.text):
+        return "--source-language and --target-language"
+    return None
+
+
+def to_hugging_face(model: Model, destination: Path, lines: list[str], report: Report) -> Sent:
     from transduce.files.atomic import write_files
     from transduce.formats import hugging_face_out
     from transduce.models.load import Loaded
 
     loaded = Loaded(model.model, model.tokenizers, model.settings)
-    files = hugging_face_out.files(loaded)
+    text = hugging_face_out.text_of(loaded)
+    files = hugging_face_out.files(loaded, text)
     destination.mkdir()
     write_files({destination / name: content for name, content in files.items()})
-    if importlib.util.find_spec("transformers") is None:
-        report.warn("it is not compared with the original, which needs: pip install transformers")
-        return None, None
-    if _untold(model, report):
+    if lacking := what_lacks(model, "huggingface"):
+        report.warn(f"it is not compared with the original, which needs: {lacking}")
         return None, None
     s = model.search
     early = s.stop == "usual" and s.beam > 1
     rule = {**_power(s), "stop": "usual" if early else "likely"}
     rule |= {key: getattr(s, key) for key in ("forced_end", "no_repeat", "min_length")}
-    return compare(model, destination, lines, hugging_face_out.Copy(destination, loaded), rule, report)
-
-
-def _untold(model: Model, report: Report) -> bool:
-    """Whether a model knows many languages and has not been told two of them, so that nothing can be compared."""
-    from transduce.text.languages import languages_of, needs_languages
-
-    untold = bool(languages_of(model.tokenizers.source)) and needs_languages(model.settings.text)
-    if untold:
-        report.warn("it is not compared with the original, which needs --source-language and --target-language")
-    return untold
+    return compare(model, destination, lines, hugging_face_out.Copy(destination, model.settings, text), rule, report)
 
 
 def to_ctranslate2(model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
@@ -95,7 +95,8 @@ def to_ctranslate2(model: Model, destination: Path, quantization: str | None, li
             f"CTranslate2 knows no languages: begin every source with the mark of its own, such as {some}, and every "
             f"translation with that of the other (target_prefix)"
         )
-    if _untold(model, report):
+    if lacking := what_lacks(model, "ctranslate2"):
+        report.warn(f"it is not compared with the original, which needs: {lacking}")
         return None, None
     rule = {**_power(model.search), "stop": "usual"}
     copy = ctranslate2_out.Copy(destination, model.tokenizers, rule["length_penalty"])

@@ -88,12 +88,16 @@ def kind_of(m: ModelSettings) -> str | None:
     )
 
 
-def files(loaded: Loaded) -> dict[str, bytes]:
+def text_of(loaded: Loaded) -> TextOut:
+    """Its tokenizer as the class of its kind has it."""
+    return TEXTS.get(kind_of(loaded.settings.model) or "", text_of_many)(loaded)
+
+
+def files(loaded: Loaded, text: TextOut) -> dict[str, bytes]:
     """The files of the folder by name."""
     settings = loaded.settings
     kind = kind_of(settings.model)
     assert kind is not None
-    text = TEXTS.get(kind, text_of_many)(loaded)
     return {
         CONFIG: _json(_config(settings, kind, text)),
         GENERATION: _json(_generation(settings, text)),
@@ -219,9 +223,9 @@ def _json(content: dict[str, Any]) -> bytes:
 
 
 class Copy:
-    """Hugging Face's library with such a folder. `loaded`: the model that it was made of."""
+    """Hugging Face's library with such a folder. `settings`: of the model that it was made of."""
 
-    def __init__(self, folder: Path, loaded: Loaded) -> None:
+    def __init__(self, folder: Path, settings: Settings, text: TextOut) -> None:
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, logging  # noqa: PLC0415  (not needed to write)
 
         logging.set_verbosity_error()
@@ -229,10 +233,7 @@ class Copy:
         with warnings.catch_warnings(action="ignore"):  # it recommends another package
             self.model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        settings = loaded.settings
         kind = kind_of(settings.model)
-        assert kind is not None
-        text = TEXTS.get(kind, text_of_many)(loaded)
         self.numbers = [{row: i for i, row in enumerate(rows)} for rows in text.rows]  # theirs by ours
         self.special, self.source_end = text.special, settings.model.source_end
         self.first = [] if text.first is None else [text.first]

@@ -80,9 +80,16 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
     else:
         pieces = [piece.text for piece in read_pieces(model)][len(FAIRSEQ) - 1 :]  # theirs has no <pad>
         names = dict(enumerate([*FAIRSEQ, *pieces]))
-    languages = _languages(folder, len(names), _of_mbart(config, whole(config, "vocab_size") - len(names)))
+    added = _added(folder)
+    room = whole(config, "vocab_size") - len(names)
+    languages = _languages(folder, len(names), added, _of_mbart(config, room))
     names |= {i: mark_of(language) for i, language in languages.items()}
-    names |= (words := _words(folder, names))
+    # M2M100's program finds words that somebody added between spaces, all others anywhere in a text.
+    space = "▁" if (folder / "vocab.json").exists() else ""
+    words = {i: f"{space}{word}" for word, i in added.items() if i not in names and word not in NO_LANGUAGES}
+    known = set(names.values())
+    words = {i: word for i, word in words.items() if word not in known}
+    names |= words
     special = _special(config, names)
     older = special.begin in languages
     if not older and special.begin != special.end and special.begin in names:
@@ -106,15 +113,6 @@ def _of_mbart(config: Mapping[str, Any], room: int) -> Sequence[str]:
     newer = config.get("decoder_start_token_id") == config.get("eos_token_id")
     known = OF_MBART50 if newer else OF_MBART
     return known if config.get("model_type") == "mbart" and room >= len(known) else ()
-
-
-def _words(folder: Path, names: Mapping[int, str]) -> dict[int, str]:
-    """Words that somebody added to a vocabulary of many languages, by id. M2M100's program finds them between spaces,
-    all others anywhere in a text."""
-    space = "▁" if (folder / "vocab.json").exists() else ""
-    added = {i: f"{space}{word}" for word, i in _added(folder).items() if i not in names and word not in NO_LANGUAGES}
-    known = set(names.values())
-    return {i: word for i, word in added.items() if word not in known}
 
 
 def _cutter(folder: Path) -> str:
@@ -152,10 +150,10 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     return [(left, right) for left, right in pairs]
 
 
-def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]:
+def _languages(folder: Path, first: int, added: Mapping[str, int], usual: Sequence[str]) -> dict[int, str]:
     """By the ids of their marks, which follow the pieces in the order of the list; `usual`: where no list is there. A
     list may be of those alone that were added last; the others are then added tokens that look like a language."""
-    unlisted = {i: token.strip("_") for token, i in _added(folder).items() if i >= first and MARK.fullmatch(token)}
+    unlisted = {i: token.strip("_") for token, i in added.items() if i >= first and MARK.fullmatch(token)}
     for name in LISTS:
         found = read_json(folder / name, VOCABULARY) if (folder / name).exists() else {}
         listed = found.get("additional_special_tokens") or found.get("extra_special_tokens")
@@ -164,7 +162,7 @@ def _languages(folder: Path, first: int, usual: Sequence[str]) -> dict[int, str]
             codes = [token.strip("_") for token in named if token not in NO_LANGUAGES]
             if not all(code and not code.isspace() and " " not in code for code in codes):
                 raise ModelError(f"{folder / name} names languages in no known way")
-            exact = {token.strip("_"): i for token, i in _added(folder).items()}
+            exact = {token.strip("_"): i for token, i in added.items()}
             found_ids = {exact.get(code, first + i): code for i, code in enumerate(codes)}
             if len(found_ids) < len(codes):
                 raise ModelError(f"{folder / name} gives one number to two languages")
