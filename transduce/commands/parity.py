@@ -35,14 +35,28 @@ class Copy(Protocol):
         """Of each token of a target, and of its END."""
 
 
+class Equal(NamedTuple):
+    """How many translations are the same here and there."""
+
+    same: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.same / self.of:.1%}"
+
+    def enough(self, least: float) -> bool:
+        """One may differ, however few there are: two tokens can be as probable to the sixth digit."""
+        return 0 < self.same >= min(self.of - 1, least * self.of)
+
+
 class Agreement(NamedTuple):
     """Of a model's answers and its copy's. Weights in fewer bits change a word of a long sentence sooner than of a
     short one, and then the whole is no longer equal: so how alike they are is told too."""
 
     log_probabilities: float  # the largest difference
-    greedy: float  # share of equal translations
+    greedy: Equal
     alike: float  # chrF of the greedy ones, from 0 to 1
-    beam: float  # share of equal ones
+    beam: Equal
 
     def check(self, name: Path, rounded: bool) -> None:
         """Raise, where it is not the same model; the numbers first, then what the search makes of them."""
@@ -56,10 +70,10 @@ class Agreement(NamedTuple):
                 f"log-probabilities of {name} and its copy differ by up to {self.log_probabilities:.2g}; at most "
                 f"{NEAR:g} is allowed"
             )
-        for kind, share, least in (("greedy", self.greedy, AGREE), ("beam", self.beam, AGREE_WITH_BEAM)):
-            if not rounded and not share >= least:
+        for kind, equal, least in (("greedy", self.greedy, AGREE), ("beam", self.beam, AGREE_WITH_BEAM)):
+            if not rounded and not equal.enough(least):
                 raise ModelError(
-                    f"only {share:.1%} of the {kind} translations by {name} and its copy agree; at least {least:.0%} "
+                    f"only {equal} of the {kind} translations by {name} and its copy agree; at least {least:.0%} "
                     f"should (their log-probabilities differ by {self.log_probabilities:.1g} at most)"
                 )
 
@@ -93,9 +107,9 @@ def compare(
     size = sum(path.stat().st_size for path in folder.iterdir())
     rows = [
         ["log-probabilities differ by at most", f"{found.log_probabilities:.1e}"],
-        ["equal greedy translations", f"{found.greedy:.1%}"],
+        ["equal greedy translations", str(found.greedy)],
         ["chrF of both", f"{100 * found.alike:.1f}"],
-        [f"equal translations with beam {beam}", f"{found.beam:.1%}"],
+        [f"equal translations with beam {beam}", str(found.beam)],
         ["size", f"{size / 1e6:.1f} MB"],
         ["sentences a second there, greedy", f"{len(lines) / seconds_there:,.0f}"],
         ["sentences a second here, greedy", f"{len(lines) / seconds_here:,.0f}"],
@@ -115,8 +129,8 @@ def _searching(model: Model, **rule: Any) -> Model:
     return type(model)(model.model, model.tokenizers, settings, model.device).with_search(**rule)
 
 
-def _equal(some: list[str], others: list[str]) -> float:
-    return statistics.mean(a == b for a, b in zip(some, others, strict=True))
+def _equal(some: list[str], others: list[str]) -> Equal:
+    return Equal(sum(a == b for a, b in zip(some, others, strict=True)), len(some))
 
 
 def _timed(translate: Callable[[str], str], lines: list[str], where: str, report: Report) -> tuple[list[str], float]:
