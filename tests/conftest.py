@@ -82,6 +82,13 @@ def bundled_pairs(count: int = 300, seed: int = 1) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in bundled(train=count, dev=0, test=0, seed=seed).train]
 
 
+def some_text(folder: Path) -> str:
+    """A file of few sentences to compare models with: random ones write until their last position."""
+    path = folder / "some.de"
+    path.write_text("".join(f"{source}\n" for source, _ in bundled_pairs(4)), encoding="utf-8")
+    return str(path)
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a moment: it translates badly, but it translates."""

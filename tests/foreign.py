@@ -160,13 +160,6 @@ def bart_folder(folder: Path, activation: str = "gelu", sizes: Mapping[str, int]
     return folder
 
 
-def some_text(folder: Path) -> str:
-    """Few sentences to compare with: random models write until their last position."""
-    path = folder / "some.de"
-    path.write_text("".join(f"{source}\n" for source, _ in PAIRS[:4]), encoding="utf-8")
-    return str(path)
-
-
 def names_of(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
     """Tokens of source and target by the names that they have here, with their ids there."""
     kind = json.loads((folder / "config.json").read_text())["model_type"]

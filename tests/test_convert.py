@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Notes, break_, bundled_pairs, quick_settings
-from foreign import marian_folder, sentence_pieces, some_text
+from conftest import Notes, break_, bundled_pairs, quick_settings, some_text
+from foreign import marian_folder, sentence_pieces
 
 import transduce
 from transduce.commands.convert import convert
@@ -467,7 +467,7 @@ def test_what_cannot_be_compared_is_not_called_checked(
 
 
 def test_from_python(tmp_path: Path, model_folder: Path) -> None:
-    transduce.convert(model_folder, tmp_path / "out", to="huggingface")
+    transduce.convert(model_folder, tmp_path / "out", to="huggingface", text=some_text(tmp_path))
     with pytest.raises(ArgumentError, match="destination must be the name of a folder"):
         transduce.convert(model_folder, 3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="to must be one of transduce, huggingface, .*, not 'marian'"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import bundled_pairs
+from conftest import bundled_pairs, some_text
 
 import transduce
 from transduce.commands.convert import convert
@@ -156,7 +156,8 @@ def test_the_same_translations(tmp_path: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("quantization", QUANTISED)
 def test_every_storage_type_comes_in(tmp_path: Path, quantization: str | None) -> None:
     transduce.train(tmp_path / "run", PAIRS, preset="tiny", training={"steps": 2}, model={"d_model": 32, "d_ff": 64})
-    convert(tmp_path / "run", tmp_path / "out", to="ctranslate2", quantization=quantization)  # type: ignore[arg-type]
+    how: Any = {"to": "ctranslate2", "quantization": quantization}
+    convert(tmp_path / "run", tmp_path / "out", text=some_text(tmp_path), **how)
     convert(tmp_path / "out", tmp_path / "again")
     before, after = (weights_of(load(tmp_path / name).model) for name in ("run", "again"))
     assert after.keys() - before.keys() <= {"projection.bias"}
@@ -191,7 +192,8 @@ def test_a_package_goes_out_and_comes_in_again(tmp_path: Path) -> None:
     transduce.train(tmp_path / "run", PAIRS, preset="tiny", training={"steps": 2}, model={"d_model": 32, "d_ff": 64})
     with pytest.raises(SettingsError, match="--to argos needs --source-language and --target-language"):
         convert(tmp_path / "run", tmp_path / "x.argosmodel", to="argos")
-    convert(tmp_path / "run", tmp_path / "x.argosmodel", to="argos", source_language="de", target_language="en")
+    how: Any = {"to": "argos", "source_language": "de", "target_language": "en"}
+    convert(tmp_path / "run", tmp_path / "x.argosmodel", text=some_text(tmp_path), **how)
     with zipfile.ZipFile(tmp_path / "x.argosmodel") as archive:
         assert json.loads(archive.read("de_en/metadata.json"))["to_code"] == "en"
     convert(tmp_path / "x.argosmodel", tmp_path / "again")

@@ -404,7 +404,7 @@ def test_subword_sampling_changes_tokens_and_not_text(
 ) -> None:
     monkeypatch.setattr(build, "CHUNK", 128)  # several workers
     sampled, again = (batches(tmp_path / name, tokenizers, sampling=0.2, **settings) for name in ("one", "two"))
-    tokens: dict[int, set] = {line: set() for line in range(1, 301)}
+    pairs, tokens = bundled_pairs(300), {line: set() for line in range(1, 301)}
     for epoch in range(6):  # twice every variant
         lines = []
         for batch, same in zip(sampled.epoch(epoch), again.epoch(epoch), strict=True):
@@ -415,7 +415,7 @@ def test_subword_sampling_changes_tokens_and_not_text(
             source, target = (side.sentence(place).tolist() for side in sampled.store.sides)
             line = int(sampled.store.lines(place))
             text = tokenizers.source.decode(source), tokenizers.target.decode(target)
-            assert text == bundled_pairs(300)[line - 1]
+            assert text == pairs[line - 1]
             tokens[line].add((*source, 0, *target))
     assert all(len(variants) <= 3 for variants in tokens.values())
     assert sum(len(variants) for variants in tokens.values()) > 600

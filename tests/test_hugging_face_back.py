@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Notes, bundled_pairs
-from foreign import OF_M2M, bart_folder, many_folder, some_text
+from conftest import Notes, bundled_pairs, some_text
+from foreign import OF_M2M, bart_folder, many_folder
 from test_languages import older_mbart
 
 import transduce

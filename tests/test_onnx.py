@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Notes, break_, bundled_pairs
+from conftest import Notes, break_, bundled_pairs, some_text
 
 import transduce
 from transduce.commands.convert import convert
@@ -75,7 +75,7 @@ def test_the_same_logits(changes: dict[str, Any]) -> None:
 def test_its_program_translates_alike_and_needs_no_torch(
     trained: Path, tmp_path: Path, beam: int, stop: str, forced: bool
 ) -> None:
-    convert(trained, tmp_path / "out", to="onnx", check=True)
+    convert(trained, tmp_path / "out", to="onnx", text=some_text(tmp_path), check=True)
     break_(tmp_path / "out", "model.json", lambda facts: facts.update(stop=stop, forced_end=forced, extra=0))
     lines = [source for source, _ in PAIRS[:12]]
     program = [sys.executable, str(tmp_path / "out" / "translate.py"), "--beam", str(beam)]
@@ -93,7 +93,8 @@ def test_its_program_translates_alike_and_needs_no_torch(
 
 def test_whole_numbers_are_smaller(trained: Path, tmp_path: Path) -> None:
     for name, quantization in (("out", None), ("small", "int8")):
-        convert(trained, tmp_path / name, to="onnx", quantization=quantization)  # type: ignore[arg-type]
+        how: Any = {"to": "onnx", "quantization": quantization}
+        convert(trained, tmp_path / name, text=some_text(tmp_path), **how)
     sizes = [(tmp_path / name / "encoder.onnx").stat().st_size for name in ("out", "small")]
     assert sizes[1] < sizes[0]
     with pytest.raises(SettingsError, match="onnx has int8"):
