@@ -89,6 +89,14 @@ def some_text(folder: Path) -> str:
     return str(path)
 
 
+@pytest.fixture(autouse=True)
+def _same_threads() -> Iterator[None]:
+    """CTranslate2 has PyTorch's OpenMP, and leaves its own number of threads there: more than cores make all slow."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a moment: it translates badly, but it translates."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -24,7 +25,6 @@ from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.scores import ScaledDot
-from transduce.signals import usable_cores
 from transduce.text.special import BEGIN, PAD, SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
@@ -156,7 +156,8 @@ class Copy:
     """CTranslate2 with what was written."""
 
     def __init__(self, folder: Path, tokenizers: Tokenizers, length_penalty: float) -> None:
-        self.translator = library().Translator(str(folder), compute_type="default", intra_threads=usable_cores())
+        threads = torch.get_num_threads()
+        self.translator = library().Translator(str(folder), compute_type="default", intra_threads=threads)
         self.source, self.target = tokenizers.source, tokenizers.target
         self.ids = {piece: i for i, piece in enumerate(self._there(self.target, range(self.target.size)))}
         self.how: dict[str, Any] = {
