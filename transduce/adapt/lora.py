@@ -44,7 +44,7 @@ def attach(model: Seq2Seq, t: TrainingSettings) -> None:
 
 
 def fingerprint(weights: Mapping[str, Tensor]) -> str:
-    """Of a model: the same numbers, the same fingerprint."""
+    """A model's: the same numbers, the same fingerprint."""
     found = hashlib.sha256()
     for name in sorted(weights):
         found.update(name.encode() + weights[name].detach().float().cpu().contiguous().numpy().tobytes())

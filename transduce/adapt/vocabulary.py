@@ -16,7 +16,7 @@ from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 
 class Origins(NamedTuple):
-    """Of each new token, the old ones that it is made of: itself, its parts, or none."""
+    """The old tokens that each new one is made of: itself, its parts, or none."""
 
     parts: list[list[int]]
 

@@ -82,7 +82,7 @@ def mark_of(model: Path, files: Sequence[str], *settings: object) -> str:
 
 
 def _digest(path: Path) -> bytes:
-    """Of an ordinary file's content; what comes from a pipe can only be believed."""
+    """The digest of an ordinary file's content; what comes from a pipe can only be believed."""
     if not path.is_file():
         return b""
     with open(path, "rb") as stream:

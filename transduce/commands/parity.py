@@ -32,7 +32,7 @@ class Copy(Protocol):
         """`most`: tokens that may be written, a forced end not counted."""
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
-        """Of each token of a target, and of its END."""
+        """Those of each token of a target, and of its END."""
 
 
 class Equal(NamedTuple):
@@ -50,8 +50,8 @@ class Equal(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Of a model's answers and its copy's. Weights in fewer bits change a word of a long sentence sooner than of a
-    short one, and then the whole is no longer equal: so how alike they are is told too."""
+    """How far a model's answers and its copy's agree. Weights in fewer bits change a word of a long sentence sooner
+    than of a short one, and then the whole is no longer equal: so how alike they are is told too."""
 
     log_probabilities: float  # the largest difference
     greedy: Equal
@@ -149,7 +149,7 @@ def _told(lines: list[str], where: str, report: Report) -> Iterator[str]:
 
 
 def _largest_difference(model: Model, lines: list[str], translations: list[str], copy: Copy) -> float:
-    """Of the log-probability of a token: those of our translations, given the source and the tokens before."""
+    """Between log-probabilities of tokens: those of our translations, given the source and the tokens before."""
     import numpy as np
 
     from transduce.decoding.forced import forced_log_probabilities

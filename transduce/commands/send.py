@@ -213,7 +213,7 @@ def _not_taken_along(s: SearchSettings, to: str) -> list[str]:
 
 
 def _never_write(model: Seq2Seq, tokens: list[int]) -> None:
-    """Of a model that goes out without protection: a mark would stand in its text, and nothing behind it."""
+    """For a model that goes out without protection: a mark would stand in its text, and nothing behind it."""
     import torch
 
     from transduce.formats.vocabulary import NEVER

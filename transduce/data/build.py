@@ -186,7 +186,7 @@ class _Writer:
         return by_pair.repeat(weights[stretch], 0).reshape(-1, COLUMNS)
 
     def _counts(self, index: np.ndarray) -> Counts:
-        """Of pairs that differ: weights are not counted."""
+        """Counts of pairs that differ: weights are not counted."""
         sums = (len(index), *index[:, [1, 3]].sum(0))
         kept, source, target = (int(n) // self.part.job.variants for n in sums)
         return Counts(self.read, kept, self.dropped, source, target)

@@ -90,7 +90,7 @@ def _begin(lines: Iterator[str]) -> tuple[list[str], str]:
 
 
 def _rows(lines: Iterable[str], delimiter: str) -> list[list[str]]:
-    """Of some lines; none where they cannot be read so."""
+    """The rows of some lines; none where they cannot be read so."""
     try:
         return list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
     except csv.Error:

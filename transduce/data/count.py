@@ -15,7 +15,7 @@ from transduce.data.tokenize import Chunk, Job
 
 
 class Lengths(NamedTuple):
-    """Of the pairs that stay."""
+    """The lengths of the pairs that stay."""
 
     lines: np.ndarray  # where each stands, from 1
     tokens: np.ndarray  # (pairs, 2)

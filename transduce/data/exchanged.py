@@ -27,7 +27,7 @@ def words(text: str) -> list[str]:
 
 
 def in_other_language(text: Raw) -> np.ndarray:
-    """Of each pair, whether one of its sides is."""
+    """For each pair, whether one of its sides is in the other's language."""
     counts = Counter[str](), Counter[str]()
     for pair in itertools.islice(text, COUNTED):
         for counted, side in zip(counts, _sides(pair), strict=True):

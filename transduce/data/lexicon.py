@@ -26,7 +26,7 @@ class Lexicon(NamedTuple):
 
     @property
     def probability(self) -> np.ndarray:
-        """Of the second given the first."""
+        """How probable the second is, given the first."""
         source = self.pairs // self.size
         return self.counts / np.bincount(source, self.counts)[source]
 

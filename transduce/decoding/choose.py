@@ -38,7 +38,7 @@ class Chooser(Protocol):
 
 
 def best_continuations(log_p: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of all B x V continuations of a sentence's hypotheses the `count` best: totals, parents, tokens (R, count each).
+    """The `count` best of all B x V continuations of a sentence's hypotheses: totals, parents, tokens (R, count each).
 
     They lie in the `count` chunks of the vocabulary that have the best bests: so everything is read once, nothing
     large is added up or sorted.

@@ -89,7 +89,8 @@ class Banks:
         return log_p
 
     def _ways(self, log_p: Tensor, beams: Beams) -> list[list[dict[int, float]]]:
-        """Of each hypothesis log-probabilities of what may come next: the likeliest tokens, and those of its terms."""
+        """For each hypothesis the log-probabilities of what may come next: the likeliest tokens, and those of its
+        terms."""
         likeliest = log_p.topk(min(2 * self.beam, log_p.size(2)), 2)
         values, tokens = likeliest.values.tolist(), likeliest.indices.tolist()
         own = [sorted({t for term in request.terms for t in term.tokens()}) for request in beams.requests]
@@ -120,7 +121,7 @@ def _continued(
 
 
 def share_out(candidates: list[Continuation], beam: int) -> list[Continuation]:
-    """Of candidates, best first, those that go on: for every number of terms written the best, then for every point
+    """Which candidates, best first, go on: for every number of terms written the best, then for every point
     within a term, then the second for every number, and so on."""
     before: Counter[int] = Counter()  # candidates with so many terms
     points: set[tuple[int, frozenset[Begun]]] = set()

@@ -20,7 +20,8 @@ from transduce.text.special import BEGIN, END
 def forced_log_probabilities(
     model: Seq2Seq, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], device: str
 ) -> Tensor:
-    """Of every token at every place (R, T, V), the one after the last, where END stands, included."""
+    """The log-probability of every token at every place (R, T, V), the one after the last, where END stands,
+    included."""
     source = lay_out([[[*ids, END]] for ids in sources]).to(device)
     target_in = lay_out([[[BEGIN, *ids]] for ids in targets]).to(device)
     model.eval()

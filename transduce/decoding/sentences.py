@@ -22,7 +22,7 @@ PIECE = 64  # tokens of a sentence that has to be cut: models have seen few that
 
 
 class Part(NamedTuple):
-    """Of a line: where it stands, the white space before it, and what is read before it."""
+    """A part of a line: where it stands, the white space before it, and what is read before it."""
 
     line: int
     gap: str
@@ -55,8 +55,8 @@ def sentences_of(
     protection: Protection = NOTHING,
     usual: Usual | None = None,
 ) -> list[Sentence]:
-    """Of all lines, in order. `split`: lines into their sentences, and these into pieces where they have more than
-    `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out. `usual`: what
+    """The sentences of all lines, in order. `split`: lines into their sentences, and these into pieces where they have
+    more than `longest` tokens; otherwise a line is a sentence, and what is too long of it is left out. `usual`: what
     the text that was learned is like."""
     parts = [Part(i, *part) for i, line in enumerate(lines) for part in _parts(line, split, tokenizer, protection)]
     found: list[Sentence] = []
@@ -132,7 +132,7 @@ def _with_capitals(typed: Letters, tokenizer: Tokenizer, usual: Usual) -> Letter
 
 
 def _usual_case(forms: list[list[str]], tokenizer: Tokenizer, usual: Usual) -> str:
-    """Of the forms of all words those that are least surprising one behind the other: in German `SIE` is `Sie` behind
+    """The forms of all words that are least surprising one behind the other: in German `SIE` is `Sie` behind
     `haben` and `sie` behind `dass`. What has more unknown tokens than another form of the same word is none. Viterbi:
     the best way to each form of a word goes through the best to one before it."""
     spelled = [_known_forms(*one) for one in _spelled([list(dict.fromkeys(some)) for some in forms], tokenizer)]

@@ -70,7 +70,7 @@ class Usual:
         return Usual(np.bincount(ids, minlength=vocabulary).astype(np.float32), logarithms)
 
     def surprise(self, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the second of each pair of tokens, in nats; and whether the pair was never seen."""
+        """How surprising the second of each pair of tokens is, in nats; and whether the pair was never seen."""
         counted = [table[_place(before, after, by, len(table))] for by, table in zip(HASHES, self.pairs, strict=False)]
         seen = np.expm1(np.min(counted, axis=0) / STEPS)
         alone = (self.tokens[after] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
@@ -127,7 +127,7 @@ def usual_of(trust: Trust | None, text: TextSettings) -> Usual | None:
 
 
 def unknown_shares(answers: Sequence[Answer]) -> np.ndarray:
-    """Of the tokens of each source."""
+    """The share of unknown tokens in each source."""
     return np.array([list(a.source).count(UNKNOWN) / max(1, len(a.source)) for a in answers])
 
 
@@ -150,7 +150,7 @@ def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.
 
 
 def _surprises(answers: Sequence[Answer], lengths: np.ndarray, usual: Usual) -> tuple[np.ndarray, ...]:
-    """Of each source: the mean surprise, that of the worst half of its tokens, and the share of pairs never seen."""
+    """For each source the mean surprise, that of the worst half of its tokens, and the share of pairs never seen."""
     ids = np.concatenate([np.asarray(answer.source, np.int64) for answer in answers])
     ids = _with_ends(ids, lengths.cumsum() - lengths)
     surprise, unseen = usual.surprise(ids[:-1], ids[1:])

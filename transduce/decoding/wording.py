@@ -149,7 +149,7 @@ class Wording:
 
 
 def _tokens(texts: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Of parts of a translation, without what stands before all of it."""
+    """The tokens of parts of a translation, without what stands before all of it."""
     return [ids[len(tokenizer.begin) :] for ids in tokenizer.encode(texts)]
 
 

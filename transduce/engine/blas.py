@@ -11,7 +11,7 @@ import torch
 
 @cache
 def address_of_sgemm() -> int | None:
-    """Of BLAS's product of float32 matrices in this process; None: it is not to be found."""
+    """Where BLAS has its product of float32 matrices in this process; None: it is not to be found."""
     package = Path(torch.__file__).parent
     places = [
         *(package / "lib").glob("libtorch_cpu.*"),

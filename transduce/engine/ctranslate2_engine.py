@@ -115,7 +115,7 @@ class CTranslate2Engine:
 
 
 def _batches(requests: list[Request], roles: Roles) -> Iterator[list[int]]:
-    """Of like length, and of one least length each: CTranslate2 has one for all that it is given."""
+    """Requests of like length, and of one least length: CTranslate2 has one for all that it is given."""
     sizes = [len(request.source) + 1 for request in requests]
     by_least: dict[int, list[int]] = {}
     for i, request in enumerate(requests):

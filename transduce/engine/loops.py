@@ -257,7 +257,7 @@ def narrow(at, out_of, norm):
 
 @kernel
 def best_continuations(logits, scores, active, totals, parents, tokens):
-    """Of all continuations of a sentence's hypotheses the best, as many as `totals` (R, count) has room for.
+    """The best continuations of a sentence's hypotheses, as many as `totals` (R, count) has room for.
 
     logits (R * A, V), scores (R, B). Log-probabilities are not stored: one pass finds the best of every column (logits
     of one hypothesis, written in lines of COLUMNS), one the sum for the softmax, and then only those columns are read
@@ -284,7 +284,7 @@ def best_continuations(logits, scores, active, totals, parents, tokens):
 
 @kernel
 def highest_of_columns(x, highest):
-    """Of every COLUMNS-th number. (The highest of neighbours would be found one by one.)"""
+    """The highest of every COLUMNS-th number. (The highest of neighbours would be found one by one.)"""
     highest[:] = -np.inf
     whole = len(x) // COLUMNS * COLUMNS
     for line in range(0, whole, COLUMNS):
@@ -306,7 +306,7 @@ def insert(total, parent, token, totals, parents, tokens):
 
 @kernel
 def advance(best, n, table, lengths, exact, likely, forced_end):
-    """Of a sentence's 2 B best continuations B go on, and those among the first B that are ends have ended; when it has
+    """B of a sentence's 2 B best continuations go on, and those among the first B that are ends have ended; when it has
     what it needs, or is at its limit, it is done. `table`: see `Table` in loop_search.py."""
     totals, parents, tokens = best
     active, length, most, history, came, end_totals, end_parents, scores, ancestors, finished, ended = table
@@ -340,7 +340,7 @@ def advance(best, n, table, lengths, exact, likely, forced_end):
 
 @kernel
 def keep_highest(highest, new):
-    """Of these and a new one, highest first, all but the lowest."""
+    """All but the lowest of these and a new one, highest first."""
     place = len(highest) - 1
     if new <= highest[place]:
         return

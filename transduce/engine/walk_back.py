@@ -81,7 +81,8 @@ def _followed(found: Found) -> Only:
 
 
 def _candidates(found: Found, penalty: Penalty) -> tuple[np.ndarray, ...]:
-    """Of each sentence, (F, T * B + B): log-probability, score, number of tokens, last hypothesis, whether it ended."""
+    """What each sentence has found, (F, T * B + B): log-probability, score, number of tokens, last hypothesis, whether
+    it ended."""
     count, steps, beams = found.end_totals.shape
     at = np.arange(steps)
     lengths = of_lengths(penalty, steps + 1)

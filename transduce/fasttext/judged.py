@@ -15,7 +15,7 @@ from transduce.fasttext.word_vectors import WordVectors
 
 
 class Agreement(NamedTuple):
-    """Of similarities with what people said of them."""
+    """How far similarities agree with what people said of them."""
 
     correlation: float  # Spearman's: of the ranks
     pairs: int

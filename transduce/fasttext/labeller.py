@@ -99,7 +99,7 @@ class Labeller:
                 progress.update(number, lines=f"{number:,}")
 
     def probabilities(self, text: str) -> dict[str, float]:
-        """Of every label."""
+        """How probable every label is."""
         found = self.network.probabilities(self.network.rows_of_line(text))
         return dict(zip(self.network.dictionary.labels, found.tolist(), strict=True))
 

@@ -16,7 +16,7 @@ BINS = 10  # of probability, for calibration
 
 @dataclass(frozen=True)
 class Measured:
-    """Of all lines with at least one label."""
+    """What was found on all lines with at least one label."""
 
     lines: int
     precision: float  # of the k labels said, how many are true

@@ -40,7 +40,7 @@ class Network:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Of what is predicted."""
+        """How often each thing that is predicted stands in the text."""
         d = self.dictionary
         return d.label_counts if self.settings.objective == "labels" else d.counts
 
@@ -91,7 +91,7 @@ class Network:
         return np.concatenate(rows) if rows else np.zeros(0, np.int32)
 
     def rows_of_ngrams(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """Of sequences of words."""
+        """The rows of sequences of words."""
         hashes = hash_words(*laid_out([encoded(word) for word in words]))
         found = np.empty(len(words) * self.settings.word_ngrams, np.int32)
         nobody = np.full(len(words), -1, np.int32)
@@ -107,7 +107,7 @@ class Network:
         return h
 
     def probabilities(self, rows: NDArray[np.int32]) -> Floats:
-        """Of each label, for a line of these rows."""
+        """How probable each label is, for a line of these rows."""
         return probabilities(self.hidden(rows), self.U, self.settings.loss, self.tree)
 
 

@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
 
 def read_table(path: Path) -> Table:
-    """Of whichever of these kinds the file is."""
+    """The table of a file, whichever of these kinds it is."""
     if problem := problem_with(path):
         raise DataError(f"{path} {problem}")
     if _is_binary(path):

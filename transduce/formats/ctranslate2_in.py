@@ -186,7 +186,7 @@ def _scale(held: Tensors, folder: Path, width: int) -> str:
 
 
 def _table(held: Tensors, stack: str, width: int) -> Tensor:
-    """Of positions; where the file has none, CTranslate2 computes fairseq's, counted from 1."""
+    """The table of positions; where the file has none, CTranslate2 computes fairseq's, counted from 1."""
     table = held.peek(f"{stack}/position_encodings/encodings")
     if table is not None and (table.dim() != 2 or not table.numel() or table.size(1) != width):
         raise ModelError(f"{held.origin}: its table of positions is of the shape {tuple(table.shape)}")

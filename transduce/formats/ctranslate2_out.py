@@ -176,7 +176,7 @@ class Copy:
         return self.target.decode([self.ids[token] for token in found.hypotheses[0]])
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
-        """Of each token of a target, and of its END."""
+        """Those of each token of a target, and of its END."""
         both = [self._there(self.source, source)], [self._there(self.target, target)]
         return np.array(self.translator.score_batch(*both, max_input_length=0)[0].log_probs)
 

@@ -165,7 +165,7 @@ def _moses(folder: Path, source: Vocabulary, target: Vocabulary) -> list[bytes]:
 
 
 def sentence_pieces(folder: Path) -> list[bytes]:
-    """Of source and target, or one for both."""
+    """The models of source and target, or one for both."""
     two = [folder / "source.spm", folder / "target.spm"]
     one = [folder / name for name in ONE_MODEL if (folder / name).exists()]
     paths = two if all(path.exists() for path in two) else one[:1]

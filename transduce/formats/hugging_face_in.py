@@ -208,7 +208,7 @@ def layer_names(m: ModelSettings) -> dict[str, str]:
 
 
 def _shape(name: str, m: ModelSettings) -> tuple[int, ...]:
-    """Of the weight of one of our modules."""
+    """The shape of the weight of one of our modules."""
     if name.endswith("norm"):
         return (m.d_model,)
     if name.endswith("inner"):

@@ -46,8 +46,8 @@ def sentence_model(folder: Path) -> bytes:
 
 
 def tokenizer_json(model: bytes, pieces: Sequence[str], behind: Sequence[str], languages: Sequence[str]) -> bytes:
-    """Of a SentencePiece model of byte pairs. `behind`: tokens that stand behind its pieces, of which `languages` are
-    found in no text."""
+    """A SentencePiece model of byte pairs as such a file. `behind`: tokens that stand behind its pieces, of which
+    `languages` are found in no text."""
     tokens = [*FAIRSEQ, *pieces]
     score = {piece.text: piece.score for piece in read_pieces(model)}
     names = {*pieces}

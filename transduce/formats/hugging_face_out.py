@@ -250,7 +250,7 @@ class Copy:
 
     @torch.inference_mode()
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
-        """Of each token of a target, and of its END."""
+        """Those of each token of a target, and of its END."""
         _, _, begin, end = self.special
         rows = [self._number(0, i) for i in source] + [end] * self.source_end
         written = [self._number(1, i) for i in target]

@@ -109,7 +109,8 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
 
 
 def _of_mbart(config: Mapping[str, Any], room: int) -> Sequence[str]:
-    """Of a folder that lists no languages: those of mBART-50 where translations begin with </s>, else of the older."""
+    """The languages of a folder that lists none: those of mBART-50 where translations begin with </s>, else of the
+    older."""
     newer = config.get("decoder_start_token_id") == config.get("eos_token_id")
     known = OF_MBART50 if newer else OF_MBART
     return known if config.get("model_type") == "mbart" and room >= len(known) else ()

@@ -115,7 +115,7 @@ OUT = "decoder_ff_logit_out_Wt"
 
 
 def _arrays(path: Path) -> Mapping[str, np.ndarray]:
-    """Of the archive, whose sizes are looked at first; objects, which would have to be unpickled, are refused."""
+    """The archive's arrays, whose sizes are looked at first; objects, which would have to be unpickled, are refused."""
     if problem := problem_with(path):
         raise ModelError(f"{path} {problem}")
     try:

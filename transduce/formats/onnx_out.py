@@ -252,7 +252,7 @@ class Copy:
         return self.runner.translate(line, beam)
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
-        """Of each token of a target, and of its END."""
+        """Those of each token of a target, and of its END."""
         memory, past = self.runner.read([*source, END] if self.runner.facts["source_end"] else source)
         found = []
         for position, (before, token) in enumerate(zip([BEGIN, *target], [*target, END], strict=True)):

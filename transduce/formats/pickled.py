@@ -179,7 +179,7 @@ def _from_stream(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], byt
 
 
 def _storages(top: Any) -> Iterator[Storage]:
-    """Of all tensors, however deep in it; what is there twice is looked at once."""
+    """The storages of all tensors, however deep in it; what is there twice is looked at once."""
     waiting, seen = [top], set[int]()
     while waiting:
         one = waiting.pop()

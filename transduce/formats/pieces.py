@@ -92,7 +92,7 @@ def with_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
 
 
 def plain_model(kind: str, characters: bytes) -> bytes:
-    """Of one of the `KINDS`, and without pieces. `characters`: the table by which it changes them."""
+    """A model of one of the `KINDS`, without pieces. `characters`: the table by which it changes them."""
     trainer = _number(MODEL_TYPE, {name: number for number, name in KINDS.items()}[kind])
     return _bytes(TRAINER, trainer) + _bytes(NORMALIZER, _bytes(CHARACTERS, characters) if characters else b"")
 

@@ -76,7 +76,7 @@ def read(folder: Path) -> Converted:
 
 
 def _names(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Of the tensors outside the Transformer; and config.json says all that it must."""
+    """What the tensors outside the Transformer are called; and config.json says all that it must."""
     unsaid = [key for key in MUST_SAY if config.get(key) is None]
     if unsaid:
         raise ModelError(f"{folder / CONFIG} must say {', '.join(unsaid)}: the weights do not show it")
@@ -150,7 +150,7 @@ def _model_settings(folder: Path, config: Mapping[str, Any], names: Mapping[str,
 
 
 def _table(held: Tensors, name: str) -> Tensor | None:
-    """Of positions, a row each; the tutorial has a batch of one between."""
+    """The table of positions, a row each; the tutorial has a batch of one between."""
     found = held.peek(name)
     return found if found is None else found.float().squeeze()
 

@@ -62,15 +62,15 @@ class Vocabulary(NamedTuple):
         return theirs[torch.tensor(self.rows)]
 
     def bias(self, theirs: Tensor) -> Tensor:
-        """Of the projection. What was added must not take its share of the probability."""
+        """The bias of the projection. What was added must not take its share of the probability."""
         bias = self.table(theirs.flatten())
         bias[self.added] += NEVER
         return bias
 
 
 def text_settings(source: Vocabulary, target: Vocabulary, models: Sequence[bytes]) -> dict[str, Any]:
-    """Of the section `text`, for two SentencePiece models, or one for both languages: one vocabulary, two with the same
-    ids, or two."""
+    """The settings of the section `text`, for two SentencePiece models, or one for both languages: one vocabulary, two
+    with the same ids, or two."""
     shared = source.tokens == target.tokens
     joint = shared and len(models) == 1
     sizes = {"vocabulary": len(source.tokens)} | ({} if joint else {"target_vocabulary": len(target.tokens)})

@@ -44,7 +44,8 @@ class Run:
 
     @property
     def best(self) -> float | None:
-        """Of the model; of a run that is under way, the highest so far, which need not be that of the best weights."""
+        """The score of the model; of a run that is under way, the highest so far, which need not be that of the best
+        weights."""
         if self.score is not None:
             return self.score
         scores = (record.get(self.measure) for record in [*self.valid, *self.averaged])

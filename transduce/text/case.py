@@ -45,7 +45,7 @@ def is_shouted(text: str) -> bool:
 
 
 def _is_caseless(letter: str) -> bool:
-    """Of a script without large and small letters, as Chinese and Arabic are; ª and º stand among Latin ones."""
+    """Whether its script has no large and small letters, as Chinese and Arabic; ª and º stand among Latin ones."""
     return unicodedata.category(letter) == "Lo" and letter not in "ªº"
 
 

@@ -22,8 +22,8 @@ ONLY_CONVERTED = "text.tokenizer=moses only comes with a converted model; train 
 
 
 class MosesTokenizer:
-    """Of one language. Its file holds the language, the tokens by id, and the pairs that are merged, the first first;
-    `apart`: the end of a word is a symbol of its own, as in the first version of such lists."""
+    """Cuts and joins one language. Its file holds the language, the tokens by id, and the pairs that are merged, the
+    first first; `apart`: the end of a word is a symbol of its own, as in the first version of such lists."""
 
     suffix = ".json"
     begin: tuple[int, ...] = ()

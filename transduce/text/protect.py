@@ -205,7 +205,7 @@ class Protection:
         return found
 
     def _in_order(self, text: str) -> Iterator[Iterable[Span]]:
-        """Of a text what is kept, what is spared, and what each pattern matches."""
+        """What is kept of a text, what is spared, and what each pattern matches."""
         yield (match.span() for pattern in self._kept for match in pattern.finditer(text))
         yield self._spared(text) if self._spared else ()
         yield from ((match.span() for match in pattern.finditer(text)) for pattern in self._patterns)

@@ -38,7 +38,7 @@ class Clock:
         return self.deadline is not None and time.time() >= self.deadline
 
     def share_done(self, step: int, epochs: float) -> float:
-        """Of the way to the end of this command."""
+        """How much of the way to the end of this command is gone, from 0 to 1."""
         session = 0.0
         if self.deadline is not None:
             spent = time.monotonic() - self.began

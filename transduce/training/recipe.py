@@ -186,13 +186,14 @@ def _aligned(size: int, device: str) -> int:
 
 
 def _shared_vocabulary(facts: Facts, passes: float) -> int:
-    """Of two sides in one script, which have many words in common."""
+    """The size for two sides in one script, which have many words in common."""
     words = facts.source.words + facts.target.words
     return _vocabulary(words, passes) + max(map(_characters, (facts.source, facts.target)))
 
 
 def _joined_vocabulary(source: int, target: int) -> int:
-    """Of two scripts, from the size that each side would have: an eighth (digits, signs, names) is the same in both."""
+    """The size for two scripts, from the size that each side would have: an eighth (digits, signs, names) is the same
+    in both."""
     return min(MOST_TOKENS, (source + target) * 7 // 8 // 100 * 100)
 
 

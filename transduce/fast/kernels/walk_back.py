@@ -74,6 +74,6 @@ def walk_back(
 
 
 def columns(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of such a table: the tokens (F, T), how many of them, log-probabilities, and whether END ended them."""
+    """The parts of such a table: the tokens (F, T), how many of them, log-probabilities, and whether END ended them."""
     length, ended, total = table[:, :FACTS].T.copy()
     return table[:, FACTS:], length, total.view(np.float32), ended
