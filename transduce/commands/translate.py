@@ -148,9 +148,10 @@ def translate(
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}
     spoken, searched = (source_language, target_language), search_settings(settings, **flags)
-    loaded = (model, device, weights, together or (), spoken, adapter)
+    how: dict[str, Any] = {"device": device, "weights": weights, "together": together or ()}
+    how |= {"languages": spoken, "adapter": adapter}
     refused = {"--with": together, "--adapter": adapter, "--weights": weights, "--workers": workers > 1}
-    translator = _load(loaded, searched, [flag for flag, value in refused.items() if value])
+    translator = _load(model, how, searched, [flag for flag, value in refused.items() if value])
     check_workers(workers, translator.search.engine)
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
@@ -177,7 +178,7 @@ def translate(
             if workers == 1 or at_keyboard:
                 yield from translator.stream(*given)
             else:
-                with closing(Workers(workers, *loaded, **searched)) as crew:
+                with closing(Workers(workers, model, **how, **searched)) as crew:
                     yield from crew.stream(*given)
 
     numbered = zip(itertools.count(which + done * count, count), translations(), strict=False)
@@ -185,17 +186,17 @@ def translate(
     return deliver(_lines_of(watched, n_best, json, alignments), output, report, mark, kept)
 
 
-def _load(loaded: tuple[Any, ...], searched: dict[str, Any], flags: Sequence[str]) -> Model | Labeller:
+def _load(path: Path, how: dict[str, Any], searched: dict[str, Any], flags: Sequence[str]) -> Model | Labeller:
     """A model that translates, or one that gives labels, which does without these flags."""
-    if is_labeller(loaded[0]):
+    if is_labeller(path):
         from transduce.fasttext.labeller import Labeller
 
         if flags:
             raise SettingsError(f"{flags[0]} does not go with a model of the kind fasttext, which gives labels")
-        return Labeller.load(loaded[0], **searched)
+        return Labeller.load(path, **searched)
     from transduce.model import Model  # only here: PyTorch takes seconds to load, and labels do without
 
-    return Model.load(*loaded, **searched)
+    return Model.load(path, **how, **searched)
 
 
 def _refuse_what_needs_json(n_best: int, joined: bool, alignments: bool, alternatives: int) -> None:

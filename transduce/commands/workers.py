@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transduce.errors import SettingsError, TransduceError
 from transduce.report import Progress
 from transduce.signals import follow_parent, usable_cores
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from transduce.decoding.results import Translation
     from transduce.decoding.wishes import Wishes
     from transduce.model import Model
@@ -30,11 +32,11 @@ fault = ""  # or why it could not
 class Workers:
     """Processes that have each loaded a model; what it is loaded with is that of Model.load."""
 
-    def __init__(self, number: int, *given: object, **search: object) -> None:
+    def __init__(self, number: int, path: Path, device: str, **how: object) -> None:
         threads = max(1, usable_cores() // number)
         spawned = multiprocessing.get_context("spawn")  # a process that uses a GPU cannot be forked
         self._others = set(multiprocessing.active_children())
-        self._pool = ProcessPoolExecutor(number, spawned, _begin, (threads, SHARED / number, given, search))
+        self._pool = ProcessPoolExecutor(number, spawned, _begin, (threads, SHARED / number, path, device, how))
         self._most = number * UNDER_WAY
 
     def stream(
@@ -101,7 +103,7 @@ def check_workers(number: int, engine: str | None = None) -> None:
 # ---- in a worker -----------------------------------------------------------------------------------------------
 
 
-def _begin(threads: int, share: float, given: Sequence[object], search: dict[str, object]) -> None:
+def _begin(threads: int, share: float, path: Path, device: str, how: dict[str, Any]) -> None:
     follow_parent()
     import torch
 
@@ -111,9 +113,9 @@ def _begin(threads: int, share: float, given: Sequence[object], search: dict[str
     torch.set_num_threads(threads)
     global loaded, fault
     try:
-        if choose_device(str(given[1])) == "cuda":
+        if choose_device(device) == "cuda":
             torch.cuda.set_per_process_memory_fraction(share)
-        loaded = Model.load(*given, **search)  # type: ignore[arg-type]
+        loaded = Model.load(path, device, **how)
     except (torch.OutOfMemoryError, TransduceError) as error:  # here it would be a traceback; said with the first lines
         fault = GONE if isinstance(error, torch.OutOfMemoryError) else str(error)
 
