@@ -44,18 +44,10 @@ def by_ctranslate2(folder: Path, beam: int, penalty: float) -> Translate:
     translator = ctranslate2.Translator(str(folder), compute_type="default")
     models = [folder / f"{side}.spm" for side in ("source", "target")]
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
-    never = [["<pad>"], ["<s>"]]
 
     def translate(line: str) -> str:
         pieces = source.encode(line, out_type=str)
-        found = translator.translate_batch(
-            [pieces],
-            beam_size=beam,
-            length_penalty=penalty,
-            patience=PATIENCE,
-            suppress_sequences=never,
-            disable_unk=True,
-        )
+        found = translator.translate_batch([pieces], beam_size=beam, length_penalty=penalty, patience=PATIENCE)
         return target.decode_pieces(found[0].hypotheses[0])
 
     return translate

@@ -321,6 +321,20 @@ def test_ctranslate2_gives_our_texts(tmp_path: Path, model_folder: Path, quantiz
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"model.bin", "source.spm", "target.spm"}
 
 
+def test_ctranslate2_writes_no_padding_though_nobody_forbids_it(tmp_path: Path) -> None:
+    """Hugging Face is told so by generation_config.json, and we never write it; a CTranslate2 folder says nothing."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    with_padding_as_converted(folder := marian_folder(tmp_path / "opus", True))
+    break_(folder, "generation_config.json", lambda c: c.pop("renormalize_logits"))  # older folders have none
+    convert(folder, tmp_path / "ours")
+    table = convert(tmp_path / "ours", tmp_path / "out", to="ctranslate2", text=some_text(tmp_path), check=True)
+    assert table is not None
+    sources = load(tmp_path / "ours").tokenizers.source
+    pieces = [sources.pieces(ids) for ids in sources.encode([source for source, _ in PAIRS[:12]])]
+    found = ctranslate2.Translator(str(tmp_path / "out")).translate_batch(pieces, beam_size=4)
+    assert not {"<pad>", "<unk>", "<s>"} & {token for one in found for token in one.hypotheses[0]}
+
+
 def test_what_a_format_cannot_express_is_refused(tmp_path: Path) -> None:
     settings = quick_settings(model={"score": "dot"}, training={"steps": 1, "validate_every": 1})
     fit(tmp_path / "run", ListCorpus(PAIRS), None, settings)

@@ -166,6 +166,7 @@ def load_as(source: Path, to: str, languages: Languages, report: Report) -> Mode
     from transduce.model import Model
     from transduce.models.load import load
     from transduce.text.languages import EVERY_TEXT, languages_of, with_languages
+    from transduce.text.special import BEGIN, PAD, UNKNOWN
     from transduce.text.tokenizers import Tokenizers
 
     model, tokenizers, settings = load(source)
@@ -192,6 +193,8 @@ def load_as(source: Path, to: str, languages: Languages, report: Report) -> Mode
             f"model has seen little: numbers, URLs and tags may come out changed; --text.protect none trains another"
         )
         _never_write(model, list(marks_of(tokenizers.target)))  # type: ignore[arg-type]
+    if to in ("ctranslate2", "argos"):  # which would write these too, where its caller does not forbid it
+        _never_write(model, [PAD, UNKNOWN, BEGIN])
     lost = _not_taken_along(settings.search, to)
     if lost:
         report.warn(f"{to} does not search by {', '.join(lost)}, as this model does here")
@@ -213,7 +216,8 @@ def _not_taken_along(s: SearchSettings, to: str) -> list[str]:
 
 
 def _never_write(model: Seq2Seq, tokens: list[int]) -> None:
-    """For a model that goes out without protection: a mark would stand in its text, and nothing behind it."""
+    """Tokens that no translation has here, because a search leaves them out, and that others would show: special ones,
+    and marks of what passes through, with nothing behind them."""
     import torch
 
     from transduce.formats.vocabulary import NEVER

@@ -25,7 +25,7 @@ from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward
 from transduce.nn.positions import LearnedPositions
 from transduce.nn.precision import LayerNorm, Linear
 from transduce.nn.scores import ScaledDot
-from transduce.text.special import BEGIN, PAD, SPECIAL
+from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 
@@ -163,8 +163,6 @@ class Copy:
         self.how: dict[str, Any] = {
             "min_decoding_length": 0,
             "length_penalty": length_penalty,
-            "disable_unk": True,
-            "suppress_sequences": [[SPECIAL[PAD]], [SPECIAL[BEGIN]]],
             "max_input_length": 0,
         }
 
