@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import Notes, bundled_pairs, some_text
 from foreign import OF_M2M, bart_folder, many_folder
 from test_languages import older_mbart
@@ -97,6 +98,7 @@ def test_it_goes_to_ctranslate2_and_comes_in_again(
         return
     convert(tmp_path / "out", tmp_path / "again", **spoken)
     models = [transduce.load(tmp_path / name, "cpu") for name in ("ours", "again")]
+    torch.testing.assert_close(models[0].model.state_dict(), models[1].model.state_dict(), atol=1e-5, rtol=0)
     lines = [pair[0] for pair in PAIRS[:6]]
     one, two = (
         [found.text for found in model.with_search(beam=1, forced_end=False).translate(lines)] for model in models

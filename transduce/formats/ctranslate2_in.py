@@ -14,11 +14,11 @@ from transduce.formats.binary import Binary, read_binary
 from transduce.formats.converted import Converted
 from transduce.formats.ctranslate2_text import facts_of, names_of, special_of, text_of
 from transduce.formats.tensors import Tensors
-from transduce.formats.vocabulary import Vocabulary
+from transduce.formats.vocabulary import NEVER, Vocabulary
 from transduce.nn.positions import fairseq_table, kind_of_table
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
-from transduce.text.special import BEGIN
+from transduce.text.special import BEGIN, PAD, UNKNOWN
 from transduce.text.tokenizers import file_names
 
 MODEL = "model.bin"
@@ -211,11 +211,19 @@ def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabu
     return weights
 
 
+def _bias(held: Tensors, target: Vocabulary) -> Tensor:
+    """The bias of the projection, without what our exports forbid in it, which no search here writes anyway."""
+    bias = target.bias(held.take_or_zeros("decoder/projection/bias", target.size))
+    forbidden = [token for token in (PAD, UNKNOWN, BEGIN) if token not in target.added and bias[token] < NEVER / 2]
+    bias[forbidden] -= NEVER
+    return bias
+
+
 def _vocabulary_weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:
     """Embeddings and projection. Marian begins with no embedding at all: BEGIN's is then zero."""
     of_source, of_target = _embeddings(held)
     zero_begin = bool(held.scalar("decoder/start_from_zero_embedding", 0))
-    weights = {"projection.bias": target.bias(held.take_or_zeros("decoder/projection/bias", target.size))}
+    weights = {"projection.bias": _bias(held, target)}
     table = target.table(held.take(of_target, target.size, m.d_model))
     if zero_begin:
         table[BEGIN] = 0
