@@ -23,6 +23,7 @@ from transduce.models import transformer
 from transduce.models.load import load
 from transduce.models.weights import weights_of
 from transduce.settings.sections import ModelSettings, TextSettings
+from transduce.text.special import BEGIN, PAD
 from transduce.text.tokenizers import Tokenizers
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is the other side")
@@ -165,6 +166,17 @@ def test_every_storage_type_comes_in(tmp_path: Path, quantization: str | None) -
         distance = (after[name] - weight).abs().max() / weight.abs().max().clamp(min=1e-2)
         assert distance <= QUANTISED[quantization], name
     assert not after["projection.bias"].any()  # which the folder has, so that nobody has to forbid special tokens
+
+
+def test_a_bias_that_training_made_stays(tmp_path: Path) -> None:
+    """What no text holds becomes ever less probable; only all three at once are what our exports forbid."""
+    folder, _ = theirs(tmp_path / "theirs", output_bias=True)
+    bias = read_binary(folder / "model.bin").variables["decoder/projection/bias"].clone()
+    bias[[PAD, BEGIN]] = -16.0
+    with_variable(folder, "decoder/projection/bias", bias)
+    convert(folder, tmp_path / "ours")
+    found = weights_of(load(tmp_path / "ours").model)["projection.bias"]
+    assert torch.equal(found, bias)
 
 
 def test_opennmt_models_read_no_end_and_call_padding_blank(tmp_path: Path) -> None:

@@ -212,10 +212,11 @@ def _weights(held: Tensors, m: ModelSettings, source: Vocabulary, target: Vocabu
 
 
 def _bias(held: Tensors, target: Vocabulary) -> Tensor:
-    """The bias of the projection, without what our exports forbid in it, which no search here writes anyway."""
-    bias = target.bias(held.take_or_zeros("decoder/projection/bias", target.size))
-    forbidden = [token for token in (PAD, UNKNOWN, BEGIN) if token not in target.added and bias[token] < NEVER / 2]
-    bias[forbidden] -= NEVER
+    """The bias of the projection, without what our exports forbid in it: all three tokens that no search here writes.
+    Training elsewhere may have made one of them or two as improbable."""
+    bias, never = target.bias(held.take_or_zeros("decoder/projection/bias", target.size)), [PAD, UNKNOWN, BEGIN]
+    if not {*never} & {*target.added} and (bias[never] < NEVER / 2).all():
+        bias[never] -= NEVER
     return bias
 
 
