@@ -173,6 +173,8 @@ def test_a_gpu_needs_longer_to_finish() -> None:
     assert cpu is not None
     assert gpu is not None
     assert cpu.finishing < gpu.finishing
+    slow = RunState(validation_seconds=8.0)  # beside neighbours, of which lines for trust suffer less
+    assert gpu._seconds_left(slow, 0.0) > cpu._seconds_left(slow, 0.0)
     short = dataclasses.replace(gpu, seconds=10.0)  # of which six hundredths are all that is set aside
     assert short._seconds_left(RunState(), 0.0) == pytest.approx(10 * 0.94)
 
@@ -282,6 +284,17 @@ def test_the_decay_is_fitted_to_steps_and_to_the_clock() -> None:
         pace.pause()
         pace.updates, pace.spent = pace.updates + 9, pace.spent + 9
     assert pace.an_update == pytest.approx(1.0, abs=0.1)
+
+
+def test_one_slow_validation_does_not_decide_how_long_the_end_takes() -> None:
+    state = RunState()
+    state.add_validation_time(0.5)
+    assert state.validation_seconds == 0.5
+    state.add_validation_time(8.5)  # others used the machine
+    assert state.validation_seconds == 4.5
+    for _ in range(4):
+        state.add_validation_time(0.5)
+    assert state.validation_seconds == pytest.approx(0.75)
 
 
 def test_a_run_out_of_patience_is_decayed_before_it_ends(tmp_path: Path) -> None:

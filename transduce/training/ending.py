@@ -18,9 +18,10 @@ from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed
 CLOSING = 5  # validations' worth of time that the end takes: the last weights, an average, the head that aligns, trust
+CLOSING_ON_GPU = 3  # whose full batches translate the lines for trust nearly as fast as it translates fewer
 SHORT = 0.1  # of a decay, in which its end is not corrected any more
 NEAR = 0.25  # of the updates between two validations: one that is so near to the end is left to the end
-FINISHING, ON_GPU = 5.0, 7.0  # seconds for the rest of it: engines are made once more, the curve is drawn
+FINISHING, ON_GPU = 5.0, 8.0  # seconds for the rest of it: engines are made once more, the curve is drawn
 SMALL_SHARE = 0.06  # of the time, that is the most for it
 
 
@@ -59,6 +60,7 @@ class Ending:
     seconds: float | None
     validate_every: int
     finishing: float = FINISHING
+    closing: int = CLOSING
     patience: int | None = None  # validations without a better one, after which it begins
 
     @staticmethod
@@ -70,8 +72,8 @@ class Ending:
         limits = [t.steps] if t.steps else []
         limits += [t.epochs * updates_an_epoch] if t.epochs else []
         seconds = 60 * t.minutes if t.minutes else None
-        finishing = ON_GPU if on_gpu else FINISHING
-        return Ending(o.decay, min(limits, default=None), seconds, t.validate_every, finishing, t.patience)
+        end = (ON_GPU, CLOSING_ON_GPU) if on_gpu else (FINISHING, CLOSING)
+        return Ending(o.decay, min(limits, default=None), seconds, t.validate_every, *end, t.patience)
 
     def decide(self, state: RunState, seconds: float, pace: Pace) -> Decay | None:
         """The decay, if it is to begin with the next update. `seconds`: of the run so far."""
@@ -123,7 +125,7 @@ class Ending:
     def _seconds_left(self, state: RunState, seconds: float) -> float:
         assert self.seconds is not None
         finishing = min(self.finishing, SMALL_SHARE * self.seconds)
-        return self.seconds - seconds - finishing - CLOSING * state.validation_seconds
+        return self.seconds - seconds - finishing - self.closing * state.validation_seconds
 
     def _end(self, state: RunState, seconds: float, pace: Pace) -> int | None:
         """The last step that the time allows."""

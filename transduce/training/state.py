@@ -42,7 +42,7 @@ class RunState:
     lowest_loss: float | None = None  # of the lines of metrics.jsonl
     worse_lines: int = 0  # in a row, far above it
     validated: int = 0  # the step of the last validation
-    validation_seconds: float = 0.0  # that it took
+    validation_seconds: float = 0.0  # that one takes, of late
     best_loss: float | None = None
     best_score: float | None = None
     since_best: int = 0  # validations without a better one
@@ -101,6 +101,12 @@ class RunState:
         if better:
             self.best_loss, self.best_score = result.loss, result.score
         return better
+
+    def add_validation_time(self, seconds: float) -> None:
+        """The mean of it and of what was, in which the older counts less: one alone may have waited for another program,
+        or for a GPU to compile."""
+        before = self.validation_seconds
+        self.validation_seconds = (before + seconds) / 2 if before else seconds
 
     def to_json(self) -> bytes:
         return strict_json.dumps(asdict(self), indent=1).encode()

@@ -216,7 +216,7 @@ class Trainer:
             if still >= PATIENCE:
                 self.report.warn(f"little was learned in {still:,} steps: is optimizer.rate too high, or too low?")
             self.journal.validated("valid", result, state, self.clock.seconds)
-        state.validation_seconds = self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000
+        state.add_validation_time(self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000)
         self._correct_decay()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.state.seconds = self.clock.seconds
