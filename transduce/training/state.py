@@ -103,8 +103,8 @@ class RunState:
         return better
 
     def add_validation_time(self, seconds: float) -> None:
-        """The mean of it and of what was, in which the older counts less: one alone may have waited for another program,
-        or for a GPU to compile."""
+        """The mean of it and of what was, in which the older counts less: one alone may have waited for another
+        program, or for a GPU to compile."""
         before = self.validation_seconds
         self.validation_seconds = (before + seconds) / 2 if before else seconds
 
