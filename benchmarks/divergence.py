@@ -34,7 +34,10 @@ WAYS = {
     "both": ["--model.norm=after", "--optimizer.warmup=100", "--optimizer.rate=0.036"],
     "text": [],
 }
-TOLD = re.compile(r"diverge|calm|guess|use yet|little was learned|best so far|(best|averaged|last)\)? weights|are over")
+TOLD = re.compile(
+    r"diverge|calm|guess|use yet|little was learned|belong together|best so far|are over|"
+    r"(best|averaged|last)\)? weights"
+)
 
 
 def corrupt(path: Path) -> None:

@@ -27,10 +27,11 @@ from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
+from transduce.training.pairing import MANY, share_apart
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
-from transduce.training.validation import Validation
+from transduce.training.validation import NOISE, Validation
 
 DIVERGED = "diverged"
 
@@ -204,6 +205,7 @@ class Trainer:
         begin = time.monotonic()
         with self.updater.final_weights():
             result, weights = self.validator.validate(self.updater.model), weights_of(self.updater.model)
+            self._look_at_pairs(result)
         facts, still = (self.validator.guess, self.settings.optimizer.warmup), 0
         if result is not None:
             still = stands_still(state, result, *facts) if self.settings.optimizer.schedule in FLAT else 0
@@ -222,6 +224,21 @@ class Trainer:
         self.state.seconds = self.clock.seconds
         self.journal.note(self.state)
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
+
+    def _look_at_pairs(self, result: Validation | None) -> None:
+        """Once, as soon as the model can tell: do the two sides of the training text belong together?"""
+        state, validator = self.state, self.validator
+        if state.apart is not None or result is None or validator.batches is None or validator.task.labels:
+            return
+        is_of_use = result.score is not None and result.score >= NOISE
+        found = share_apart(self.updater.model, self.batches, validator.batches, is_of_use, validator.device)
+        state.apart = self.processes.gather(found)[0]
+        if state.apart is not None and state.apart > MANY:
+            self.journal.write("apart", state.step, self.clock.seconds, share=state.apart)
+            self.report.warn(
+                f"step {state.step:,}: about {state.apart:.0%} of the training pairs do not seem to belong together: "
+                f"another line's source explains their target as well; are both sides in the same order?"
+            )
 
     def _save(self) -> None:
         self.journal.read_verdicts(self.state, self.clock.seconds)
