@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from transduce.files.run_folder import METRICS, RunFolder
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint, trainer
-from transduce.training.pairing import share_apart
+from transduce.training.pairing import Pairing, pairing_of, texts_apart
 from transduce.training.setup import fit
 from transduce.training.state import read_state
 
@@ -52,52 +51,79 @@ class Copier:
         return logits.unsqueeze(1).expand(-1, target_in.tokens.shape[1], -1)
 
 
+class Chance(Copier):
+    """Thinks anything, and each time something else."""
+
+    def __init__(self) -> None:
+        self.noise = torch.Generator().manual_seed(1)
+
+    def __call__(self, source: Any, target_in: Any) -> torch.Tensor:
+        return torch.randn(*target_in.tokens.shape, 400, generator=self.noise)
+
+
+def pairing_by(model: Any, text: Batches) -> Pairing:
+    return pairing_of(model, text, text.budget, "cpu")
+
+
 @pytest.mark.parametrize("every", [1, 2, 4])
 def test_pairs_that_do_not_belong_together_are_counted(tmp_path: Path, every: int) -> None:
     copies = [(source, source) for source, _ in bundled_pairs(1200)]
-    validation = batches_of(tmp_path / "v", copies[:200])
-    training = batches_of(tmp_path / "t", with_others_targets(copies[200:], every))
-    assert share_apart(Copier(), training, validation, False, "cpu") == pytest.approx(1 / every, abs=0.1)  # type: ignore[arg-type]
+    found = pairing_by(Copier(), batches_of(tmp_path / "t", with_others_targets(copies, every)))
+    assert found.apart == pytest.approx(1 / every, abs=0.12)
+    assert found.is_told == (every > 1)  # where nothing belongs together the model may as well be weak
 
 
 def test_text_in_order_is_not_complained_of(tmp_path: Path) -> None:
-    copies = [(source, source) for source, _ in bundled_pairs(600)]
-    one, other = batches_of(tmp_path / "v", copies[:200]), batches_of(tmp_path / "t", copies[200:])
-    found = share_apart(Copier(), other, one, False, "cpu")  # type: ignore[arg-type]
-    assert found is not None
-    assert found < 0.05
-
-
-def test_a_model_of_use_doubts_validation_text_too(tmp_path: Path) -> None:
-    """A part set aside is as mixed up as the text that it comes from."""
-    mixed = with_others_targets([(source, source) for source, _ in bundled_pairs(1200)], 2)
-    validation, training = batches_of(tmp_path / "v", mixed[:400]), batches_of(tmp_path / "t", mixed[400:])
-    assert share_apart(Copier(), training, validation, True, "cpu") == pytest.approx(0.5, abs=0.1)  # type: ignore[arg-type]
-    assert share_apart(Copier(), training, validation, False, "cpu") is None  # type: ignore[arg-type]
+    found = pairing_by(Copier(), batches_of(tmp_path / "t", [(source, source) for source, _ in bundled_pairs(600)]))
+    assert found.is_told
+    assert found.apart < 0.02
+    assert texts_apart(found, found) == {}
 
 
 def test_a_text_that_says_the_same_again_is_in_order(tmp_path: Path) -> None:
     text = batches_of(tmp_path / "t", [(source, source) for source, _ in bundled_pairs(40)] * 10)
-    assert share_apart(Copier(), text, text, True, "cpu") == 0  # type: ignore[arg-type]
+    assert pairing_by(Copier(), text).apart == 0
 
 
 def test_a_model_that_knows_nothing_does_not_judge(tmp_path: Path) -> None:
-    text = batches_of(tmp_path / "t", bundled_pairs(200))
-    assert share_apart(Copier(sure=0.0), text, text, False, "cpu") is None  # type: ignore[arg-type]
-    few = SimpleNamespace(store=range(99))
-    assert share_apart(Copier(), text, few, False, "cpu") is None  # type: ignore[arg-type]
+    text = batches_of(tmp_path / "t", bundled_pairs(300))
+    assert not pairing_by(Chance(), text).is_told
+    few = batches_of(tmp_path / "f", bundled_pairs(90))
+    assert not pairing_by(Copier(), few).is_told
+
+
+TOLD, MIXED, WEAK, NOTHING = Pairing(0.02, 0.9), Pairing(0.5, 0.8), Pairing(0.3, 0.5), Pairing(0.95, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "told"),
+    [
+        (TOLD, TOLD, {}),
+        (MIXED, TOLD, {"training": 0.5}),
+        (MIXED, MIXED, {"training": 0.5, "validation": 0.5}),
+        (TOLD, NOTHING, {"validation": 0.95}),  # the files of one text are in order, those of the other are not
+        (NOTHING, TOLD, {"training": 0.95}),  # as where a good model is trained further
+        (TOLD, WEAK, {}),  # learned by heart, or of another kind of text
+        (WEAK, WEAK, None),
+        (NOTHING, NOTHING, None),
+    ],
+)
+def test_which_text_is_out_of_order(training: Pairing, validation: Pairing, told: dict[str, float] | None) -> None:
+    assert texts_apart(training, validation) == told
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.4, 1), (0.02, 0)])
 def test_a_run_asks_until_it_is_told_and_says_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, told: int
 ) -> None:
-    answers, notes = iter([None, share]), Notes()  # a third question would fail
-    monkeypatch.setattr(trainer, "share_apart", lambda *_: next(answers))
+    unknown, known = Pairing(0.5, 0.2), Pairing(share, 0.9)
+    answers, notes = iter([unknown, unknown, known, TOLD]), Notes()  # a third question would fail
+    monkeypatch.setattr(trainer, "pairing_of", lambda *_: next(answers))
     settings = quick_settings(training={"steps": 16})
     fit(tmp_path / "r", ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(10, seed=2)), settings, notes)
     assert sum("about 40% of the training pairs do not seem to belong together" in line for line in notes.said) == told
     lines = [record for record in metrics.read(tmp_path / "r" / METRICS) if record["kind"] == "apart"]
-    assert [(record["step"], record["share"]) for record in lines] == [(8, share)] * told
-    assert read_state(checkpoint.latest(RunFolder(tmp_path / "r"))[0]).apart == share  # type: ignore[arg-type]
+    assert [(record["step"], record["text"], record["share"]) for record in lines] == [(8, "training", share)] * told
+    apart = read_state(checkpoint.latest(RunFolder(tmp_path / "r"))[0]).apart  # type: ignore[arg-type]
+    assert apart == (share if told else 0)
     assert list(answers) == []

@@ -6,6 +6,7 @@ How many pairs there are, and so which are set aside, is only known at the end o
 from __future__ import annotations
 
 import hashlib
+import zlib
 from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -24,18 +25,31 @@ MOST_COPIES = 0.1  # of the pairs that training does without; a text that repeat
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Which pairs are set aside for validation: every k-th, beginning with the first; none where there is no k. Others
-    with a source among those, `copies`, are in neither part; what a model has made is never set aside."""
+    """Which pairs are set aside for validation: one drawn of every k, as lines may alternate; none where there is no k.
+    Others with a source among those, `copies`, are in neither part; what a model has made is never set aside."""
 
     every: int | None = None
     copies: frozenset[int] = frozenset()  # their lines
-    made: frozenset[int] = frozenset()  # likewise, of every k-th
+    made: frozenset[int] = frozenset()  # likewise, of those that are drawn
 
     def takes(self, line: int) -> bool:
-        return self.every is not None and (line - 1) % self.every == 0 and line not in self.made
+        if self.every is None:
+            return False
+        stretch = (line - 1) // self.every
+        return line == self._drawn(stretch) and line not in self.made
 
     def leaves(self, line: int) -> bool:
         return not self.takes(line) and line not in self.copies
+
+    def lines(self, pairs: int) -> list[int]:
+        """Those of a text of so many pairs."""
+        drawn = () if self.every is None else (self._drawn(stretch) for stretch in range(-(-pairs // self.every)))
+        return [line for line in drawn if line <= pairs and line not in self.made]
+
+    def _drawn(self, stretch: int) -> int:
+        """The line of a stretch of k: a checksum falls anywhere in it, and in every run alike."""
+        assert self.every is not None
+        return stretch * self.every + 1 + zlib.crc32(b"%d" % stretch) % self.every
 
 
 @dataclass
@@ -56,18 +70,14 @@ class Survey:
         real = self.pairs - sum(self.made)
         wanted = min(wanted, real // 20)
         every = -(-real // wanted) if wanted else None  # rounded up: no more than wanted are taken
-        held = HoldOut(every, made=frozenset(i for i in range(1, self.pairs + 1, every or 1) if self.made[i - 1]))
+        held = HoldOut(every)
+        held = replace(held, made=frozenset(line for line in held.lines(self.pairs) if self.made[line - 1]))
         copies = self.copies_of(held)
         return replace(held, copies=copies if len(copies) <= MOST_COPIES * self.pairs else frozenset())
 
-    def held_by(self, hold_out: HoldOut) -> list[int]:
-        """The lines that are set aside."""
-        lines = range(0) if hold_out.every is None else range(1, self.pairs + 1, hold_out.every)
-        return [line for line in lines if hold_out.takes(line)]
-
     def copies_of(self, hold_out: HoldOut) -> frozenset[int]:
         """Lines that are not set aside, with the source of a pair that is."""
-        held = {self.source_of[line - 1] for line in self.held_by(hold_out)}
+        held = {self.source_of[line - 1] for line in hold_out.lines(self.pairs)}
         lines = enumerate(self.source_of, 1)
         return frozenset(line for line, source in lines if source in held and not hold_out.takes(line))
 

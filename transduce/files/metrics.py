@@ -5,6 +5,7 @@ A line has a `kind`, its `step`, the `seconds` of training so far, and what its 
     train      loss, rate, and more      every training.log_every updates
     valid      loss, perplexity, and the measure (bleu or accuracy)
     spike      a loss that jumped        skipped    an update whose loss or gradient was no number
+    diverged   where it went back from           apart    a share of pairs that do not belong together
     averaged, averaged_best              validations of averaged weights, at the end
     finished   reason and chosen weights
 """
@@ -31,7 +32,7 @@ NEEDED = {  # numbers that readers count on, by kind of line
     "averaged": ("loss",),
     "averaged_best": ("loss",),
 }
-WORDS = ("kind", "reason", "chosen", "lines")  # what may be no number
+WORDS = ("kind", "reason", "chosen", "lines", "text")  # what may be no number
 AT_THE_END = ("averaged", "averaged_best", "finished")  # kinds of lines that only a run's end writes
 
 

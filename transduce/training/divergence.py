@@ -69,7 +69,7 @@ def unusable(best: Validation | None, score: float | None, guess: float, lines: 
     if best is None or not (best.is_a_guess(guess) or (math.isfinite(guess) and score is not None and score < LITTLE)):
         return ""
     use = "no use" if best.is_a_guess(guess) else "little use"
-    way_out = "give it more time (--minutes), more text or a lower optimizer.rate"
+    way_out = "give it more time (--minutes), more text or a lower optimizer.rate; do its two sides belong together?"
     if lines < FEW_LINES:
         way_out = f"but that is of {lines:,} validation lines, too few to judge by: give it more with --valid-source"
     return (

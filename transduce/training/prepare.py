@@ -124,7 +124,7 @@ def _prepare(
     refuse_sentences(surveyed.labels, surveyed.pairs)
     hold_out = surveyed.hold_out(settings.data.hold_out) if validation is None else HoldOut()
     if hold_out.every is not None:
-        aside = len(surveyed.held_by(hold_out))
+        aside = len(hold_out.lines(surveyed.pairs))
         report.say(f"no validation text given: {aside:,} of {surveyed.pairs:,} pairs are set aside for it")
         if hold_out.copies:
             report.say(f"{len(hold_out.copies):,} more have a source that is among those; training does without them")
@@ -268,14 +268,14 @@ class _Stores(NamedTuple):
         job = Job(self.tokenizers, self.settings.data, sampling, teaches=True)
         weight = self.settings.data.weight or (1,)
         weights = () if set(weight) == {1} else tuple(zip((s.lines for s in stretches), weight, strict=True))
-        rule = f"all but every {hold_out.every}{' that is not made' if hold_out.made else ''}"
+        rule = f"all but one drawn of {hold_out.every}{' that is not made' if hold_out.made else ''}"
         copies = " and their copies" if hold_out.copies else ""
         return Part(job, hold_out.leaves, rule=f"{rule}{copies}", weights=weights)
 
     def validation_part(self, hold_out: HoldOut) -> Part:
         job = Job(self.tokenizers, self.settings.data)
         made = " that is not made" if hold_out.made else ""
-        return Part(job, hold_out.takes, rule=f"every {hold_out.every}{made}", text=True)
+        return Part(job, hold_out.takes, rule=f"one drawn of {hold_out.every}{made}", text=True)
 
     def build(self, corpus: Corpus, surveyed: Survey, parts: Sequence[Part]) -> list[Store]:
         cache = Path(self.settings.data.cache) if self.settings.data.cache else self.run.data

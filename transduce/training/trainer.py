@@ -27,11 +27,11 @@ from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
-from transduce.training.pairing import MANY, share_apart
+from transduce.training.pairing import pairing_of, texts_apart
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
-from transduce.training.validation import NOISE, Validation
+from transduce.training.validation import Validation
 
 DIVERGED = "diverged"
 
@@ -205,7 +205,6 @@ class Trainer:
         begin = time.monotonic()
         with self.updater.final_weights():
             result, weights = self.validator.validate(self.updater.model), weights_of(self.updater.model)
-            self._look_at_pairs(result)
         facts, still = (self.validator.guess, self.settings.optimizer.warmup), 0
         if result is not None:
             still = stands_still(state, result, *facts) if self.settings.optimizer.schedule in FLAT else 0
@@ -219,6 +218,7 @@ class Trainer:
                 self.report.warn(f"little was learned in {still:,} steps: is optimizer.rate too high, or too low?")
             self.journal.validated("valid", result, state, self.clock.seconds)
         state.add_validation_time(self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000)
+        self._look_at_pairs(result)
         self._correct_decay()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.state.seconds = self.clock.seconds
@@ -226,18 +226,23 @@ class Trainer:
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
 
     def _look_at_pairs(self, result: Validation | None) -> None:
-        """Once, as soon as the model can tell: do the two sides of the training text belong together?"""
+        """Once, as soon as the model can tell: do the two sides of the text belong together?"""
         state, validator = self.state, self.validator
         if state.apart is not None or result is None or validator.batches is None or validator.task.labels:
             return
-        is_of_use = result.score is not None and result.score >= NOISE
-        found = share_apart(self.updater.model, self.batches, validator.batches, is_of_use, validator.device)
-        state.apart = self.processes.gather(found)[0]
-        if state.apart is not None and state.apart > MANY:
-            self.journal.write("apart", state.step, self.clock.seconds, share=state.apart)
+        budget, device = validator.batches.budget, validator.device
+        texts = (self.batches, validator.batches)
+        with self.updater.final_weights():
+            found = texts_apart(*(pairing_of(self.updater.model, text, budget, device) for text in texts))
+        found = self.processes.gather(found)[0]
+        if found is None:
+            return
+        state.apart = max(found.values(), default=0.0)
+        for text, share in found.items():
+            self.journal.write("apart", state.step, self.clock.seconds, text=text, share=share)
             self.report.warn(
-                f"step {state.step:,}: about {state.apart:.0%} of the training pairs do not seem to belong together: "
-                f"another line's source explains their target as well; are both sides in the same order?"
+                f"step {state.step:,}: about {share:.0%} of the {text} pairs do not seem to belong together: another "
+                f"line's source explains their target as well; are both sides in the same order?"
             )
 
     def _save(self) -> None:
