@@ -226,6 +226,11 @@ def test_wrong_files(
     (tmp_path / "empty").write_text("")
     assert "there is no file nowhere" in refused(capfd, "train", run, "--source", "nowhere", "--target", files[1])
     assert "120 lines but" in refused(capfd, "train", run, "--source", files[0], "--target", tmp_path / "short")
+    text = ("--source", files[0], "--target", files[1])
+    for valid in ("nowhere", tmp_path / "short", tmp_path / "empty"):  # before anything is learned or written
+        problem = refused(capfd, "train", run, *text, "--valid-source", files[0], "--valid-target", valid)
+        assert "there is no file nowhere" in problem or "120 lines but" in problem
+    assert not run.exists()
     assert "bad, line 2: not valid UTF-8" in refused(
         capfd, "translate", model_folder, tmp_path / "bad", "-o", tmp_path / "new"
     )

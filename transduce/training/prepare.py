@@ -120,6 +120,7 @@ def _prepare(
     goes_on = run.has_started
     if not goes_on:
         refuse_to_replace(run)
+    other = None if validation is None else survey(validation, labels=labels, report=report)  # first: it is soon known
     surveyed = survey(training, sample=not goes_on, labels=labels, report=report)
     refuse_sentences(surveyed.labels, surveyed.pairs)
     hold_out = surveyed.hold_out(settings.data.hold_out) if validation is None else HoldOut()
@@ -140,7 +141,6 @@ def _prepare(
         config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
         write_folder(run.path, {**config, **tokenizers.files()})
     surveyed.sample.clear()
-    other = None if validation is None else survey(validation, labels=labels, report=report)
     if labels:
         _name_unknown_labels((other or surveyed).labels, tokenizers, report)
     stores, stretches = _Stores(run, tokenizers, settings, report), surveyed.stretches
