@@ -97,7 +97,7 @@ def test_a_model_that_knows_nothing_does_not_judge(tmp_path: Path) -> None:
     assert pairing_by(Copier(), few) == (0, 0)
 
 
-CLEAR, MIXED, WEAK, NOTHING = Pairing(0.02, 0.9), Pairing(0.5, 0.8), Pairing(0.3, 0.5), Pairing(0.95, 0.0)
+CLEAR, MIXED, WEAK, NOTHING = Pairing(0.02, 0.9), Pairing(0.5, 0.8), Pairing(0.25, 0.5), Pairing(0.95, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ CLEAR, MIXED, WEAK, NOTHING = Pairing(0.02, 0.9), Pairing(0.5, 0.8), Pairing(0.3
         (MIXED, MIXED, {"training": 0.5, "validation": 0.5}),
         (CLEAR, NOTHING, {"validation": 0.95}),  # the files of one text are in order, those of the other are not
         (NOTHING, CLEAR, {"training": 0.95}),  # as where a good model is trained further
-        (WEAK, CLEAR, {"training": 0.3}),
+        (WEAK, CLEAR, {"training": 0.25}),
         (CLEAR, WEAK, {}),  # learned by heart, or of another kind of text
         (WEAK, WEAK, None),
         (NOTHING, NOTHING, None),
