@@ -29,9 +29,9 @@ FEWEST = 100
 PLACES = 8
 LAST = 2  # places, a quarter of them: measured, of the pairs of a text in order at most 1 % had them once
 TELLS = 0.7  # of the pairs that belong together had the first
-MANY = 0.2  # of the pairs of a text: worth a word
+MANY = 0.2  # of the pairs of a text: worth a word. Validation text of quite another kind may have as many, in order
+LASTING = 2  # validations in a row: who knows a few words only takes the pairs without them for apart, but not for long
 TOO_MANY = 0.7  # to say anything of the rest
-FOREIGN = 0.3  # more than seem so of a text in order that is of another kind than the training text: measured 0.1
 
 
 class Pairing(NamedTuple):
@@ -46,14 +46,10 @@ class Pairing(NamedTuple):
 
 
 def texts_apart(training: Pairing, validation: Pairing) -> dict[str, float] | None:
-    """The texts with many pairs that do not belong together; None as long as the model cannot tell.
-
-    It is never weaker on the training text. Of validation text it may know little and yet know its own by heart.
-    """
-    if not (training.is_clear or validation.is_clear):
+    """The texts with many pairs that do not belong together; None as long as the model cannot tell."""
+    texts = {"training": training, "validation": validation}
+    if not any(text.is_clear for text in texts.values()):
         return None
-    is_known = validation.is_clear or validation.apart >= FOREIGN
-    texts = {"training": training, **({"validation": validation} if is_known else {})}
     return {name: text.apart for name, text in texts.items() if text.apart > MANY}
 
 

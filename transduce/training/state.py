@@ -41,7 +41,8 @@ class RunState:
     calm: float = 1.0  # times the learning rate: less than 1 after the run has diverged (divergence.py)
     lowest_loss: float | None = None  # of the lines of metrics.jsonl
     worse_lines: int = 0  # in a row, far above it
-    apart: float | None = None  # once it is known: the share of a text's pairs that do not belong together (pairing.py)
+    doubts: int = 0  # validations in a row after which many pairs did not seem to belong together (pairing.py)
+    apart: float | None = None  # once it is known: the share of a text's pairs that do not
     validated: int = 0  # the step of the last validation
     validation_seconds: float = 0.0  # that one takes, of late
     best_loss: float | None = None
