@@ -241,9 +241,9 @@ class Trainer:
         state.apart = max(found.values(), default=0.0)
         for text, share in found.items():
             self.journal.write("apart", state.step, self.clock.seconds, text=text, share=share)
-            alike = "" if text == "training" else ", and is it text like that for training"
+            about, alike = ("about", "") if text == "training" else ("up to", ", and is it text like that for training")
             self.report.warn(
-                f"step {state.step:,}: about {share:.0%} of the {text} pairs do not seem to belong together: another "
+                f"step {state.step:,}: {about} {share:.0%} of the {text} pairs do not seem to belong together: another "
                 f"line's source explains their target as well; are both sides in the same order{alike}?"
             )
 
