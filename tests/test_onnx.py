@@ -77,12 +77,12 @@ def test_its_program_translates_alike_and_needs_no_torch(
 ) -> None:
     convert(trained, tmp_path / "out", to="onnx", text=some_text(tmp_path), check=True)
     break_(tmp_path / "out", "model.json", lambda facts: facts.update(stop=stop, forced_end=forced, extra=0))
-    lines = [source for source, _ in PAIRS[:12]]
+    lines = [source for source, _ in PAIRS]
     program = [sys.executable, str(tmp_path / "out" / "translate.py"), "--beam", str(beam)]
     done = subprocess.run(program, input="\n".join([*lines, ""]), capture_output=True, text=True, check=True)
     how = {"beam": beam, "stop": stop, "forced_end": forced, "extra": 0}  # so little room that many run into it
     ours = transduce.load(trained, "cpu", split=False, **how).translate(lines)
-    assert any(t.status == "length" for t in ours)
+    assert stop == "exact" or any(t.status == "length" for t in ours)  # it goes on until one has ended
     assert done.stdout.split("\n")[:-1] == [t.text for t in ours]
     code = "import sys, runpy; sys.argv = ['x', '-h']\ntry: runpy.run_path(sys.argv[0])\nexcept SystemExit: pass\n"
     code = code.replace("sys.argv[0]", repr(str(tmp_path / "out" / "translate.py")))

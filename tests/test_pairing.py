@@ -17,7 +17,7 @@ from transduce.files import metrics
 from transduce.files.run_folder import METRICS, RunFolder
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
 from transduce.text.tokenizers import Tokenizers
-from transduce.training import checkpoint, trainer
+from transduce.training import checkpoint, pairing
 from transduce.training.pairing import Pairing, pairing_of, texts_apart
 from transduce.training.setup import fit
 from transduce.training.state import read_state
@@ -134,7 +134,7 @@ def test_a_run_asks_until_it_is_sure_and_says_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thought: list[Pairing], told: list[int]
 ) -> None:
     answers, notes = iter([answer for training in thought for answer in (training, Pairing(0.1, 0.5))]), Notes()
-    monkeypatch.setattr(trainer, "pairing_of", lambda *_: next(answers))  # one more question would fail
+    monkeypatch.setattr(pairing, "pairing_of", lambda *_: next(answers))  # one more question would fail
     settings = quick_settings(training={"steps": 4 * (len(thought) + 1)})
     fit(tmp_path / "r", ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(10, seed=2)), settings, notes)
     words = "about 50% of the training pairs do not seem to belong together"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -151,6 +151,16 @@ class Journal:
         """A line for a validation: of the weights now, or of averaged ones."""
         score = {self.task.key: result.score}
         self.write(kind, state.step, seconds, loss=result.loss, perplexity=result.perplexity, **score)
+
+    def tell_apart(self, found: Mapping[str, float], state: RunState, seconds: float) -> None:
+        """Which share of the pairs of which text does not seem to belong together."""
+        for text, share in found.items():
+            self.write("apart", state.step, seconds, text=text, share=share)
+            about, alike = ("about", "") if text == "training" else ("up to", ", and is it text like that for training")
+            self.report.warn(
+                f"step {state.step:,}: {about} {share:.0%} of the {text} pairs do not seem to belong together: another "
+                f"line's source explains their target as well; are both sides in the same order{alike}?"
+            )
 
     def write(self, kind: str, step: int, seconds: float, **facts: object) -> None:
         """A line in metrics.jsonl, and for TensorBoard."""

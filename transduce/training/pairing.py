@@ -23,6 +23,8 @@ from transduce.data.plan import bucketed
 from transduce.models.seq2seq import Seq2Seq
 from transduce.nn.rows import Rows
 from transduce.text.special import PAD
+from transduce.training.state import RunState
+from transduce.training.validate import Validator
 
 MOST = 300  # pairs that are read, drawn from all of the text: files may alternate
 FEWEST = 100
@@ -43,6 +45,20 @@ class Pairing(NamedTuple):
     @property
     def is_clear(self) -> bool:
         return self.apart < TOO_MANY and self.first >= TELLS
+
+
+def many_apart(state: RunState, model: Seq2Seq, training: Batches, validator: Validator) -> dict[str, float]:
+    """Once, when the model can tell: the texts with many pairs that do not belong together. A doubt has to last."""
+    validation = validator.batches
+    if state.apart is not None or validation is None or validator.task.labels:
+        return {}
+    texts = (pairing_of(model, text, validation.budget, validator.device) for text in (training, validation))
+    found = validator.processes.gather(texts_apart(*texts))[0]
+    state.doubts = state.doubts + 1 if found else 0
+    if found is None or 0 < state.doubts < LASTING:
+        return {}
+    state.apart = max(found.values(), default=0.0)
+    return found
 
 
 def texts_apart(training: Pairing, validation: Pairing) -> dict[str, float] | None:

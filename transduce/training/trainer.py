@@ -27,7 +27,7 @@ from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
-from transduce.training.pairing import LASTING, pairing_of, texts_apart
+from transduce.training.pairing import many_apart
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
@@ -218,34 +218,14 @@ class Trainer:
                 self.report.warn(f"little was learned in {still:,} steps: is optimizer.rate too high, or too low?")
             self.journal.validated("valid", result, state, self.clock.seconds)
         state.add_validation_time(self.processes.maximum(int(1000 * (time.monotonic() - begin)))[0] / 1000)
-        self._look_at_pairs(result)
+        with self.updater.final_weights():
+            found = many_apart(state, self.updater.model, self.batches, self.validator)
+        self.journal.tell_apart(found, state, self.clock.seconds)
         self._correct_decay()
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.state.seconds = self.clock.seconds
         self.journal.note(self.state)
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
-
-    def _look_at_pairs(self, result: Validation | None) -> None:
-        """Once, as soon as the model can tell: do the two sides of the text belong together? A doubt has to last."""
-        state, validator = self.state, self.validator
-        if state.apart is not None or result is None or validator.batches is None or validator.task.labels:
-            return
-        budget, device = validator.batches.budget, validator.device
-        texts = (self.batches, validator.batches)
-        with self.updater.final_weights():
-            found = texts_apart(*(pairing_of(self.updater.model, text, budget, device) for text in texts))
-        found = self.processes.gather(found)[0]
-        state.doubts = state.doubts + 1 if found else 0
-        if found is None or 0 < state.doubts < LASTING:
-            return
-        state.apart = max(found.values(), default=0.0)
-        for text, share in found.items():
-            self.journal.write("apart", state.step, self.clock.seconds, text=text, share=share)
-            about, alike = ("about", "") if text == "training" else ("up to", ", and is it text like that for training")
-            self.report.warn(
-                f"step {state.step:,}: {about} {share:.0%} of the {text} pairs do not seem to belong together: another "
-                f"line's source explains their target as well; are both sides in the same order{alike}?"
-            )
 
     def _save(self) -> None:
         self.journal.read_verdicts(self.state, self.clock.seconds)
