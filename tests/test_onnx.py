@@ -82,7 +82,7 @@ def test_its_program_translates_alike_and_needs_no_torch(
     done = subprocess.run(program, input="\n".join([*lines, ""]), capture_output=True, text=True, check=True)
     how = {"beam": beam, "stop": stop, "forced_end": forced, "extra": 0}  # so little room that many run into it
     ours = transduce.load(trained, "cpu", split=False, **how).translate(lines)
-    assert stop == "exact" or any(t.status == "length" for t in ours)  # it goes on until one has ended
+    assert stop == "exact" or any(t.status == "length" for t in ours)  # which finds some that end
     assert done.stdout.split("\n")[:-1] == [t.text for t in ours]
     code = "import sys, runpy; sys.argv = ['x', '-h']\ntry: runpy.run_path(sys.argv[0])\nexcept SystemExit: pass\n"
     code = code.replace("sys.argv[0]", repr(str(tmp_path / "out" / "translate.py")))
