@@ -368,6 +368,10 @@ def test_a_run_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"was started with optimizer.name=adam, not muon"):
         resolve(tmp_path / "r", None, None, {"optimizer": {"name": "muon"}})
     assert resolve(tmp_path / "r", None, None, {"optimizer": {"name": "adamw"}}).optimizer.name == "adamw"
+    more = resolve(tmp_path / "r", None, None, {"training": {"steps": 4}, "model": {"dropout": 0.5}})
+    assert isinstance(more, Settings)
+    run(tmp_path / "r", more)  # who goes longer through the same text needs more of it
+    assert "dropout: 0.5" in (tmp_path / "r/config.yaml").read_text()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/letter.txt").write_text("x")
     with pytest.raises(SettingsError, match="other exists and is not a run folder; choose another name"):

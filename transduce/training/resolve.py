@@ -21,6 +21,7 @@ from transduce.training.recipe import Recipe
 # When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
 MAY_CHANGE = {f"data.{key}" for key in ("source", "target", "valid_source", "valid_target", "cache")}
 MAY_CHANGE |= {"data.columns", "data.languages"}
+MAY_CHANGE |= {f"model.{key}dropout" for key in ("", "embedding_", "residual_", "attention_", "feed_forward_")}
 MAY_CHANGE |= {f"optimizer.{key}" for key in ("rate", "factor", "clip", "weight_decay")} | {"batch.split"}
 FIXED = (
     "seed",
@@ -116,7 +117,7 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
         raise SettingsError(
             f"{run} was started with {changes}; leave that out, or choose another run folder (what may change: how "
             f"long it trains, what is logged and kept, how often it is validated, the learning rate, clipping, weight "
-            f"decay, precision, batch.split, device and search)"
+            f"decay, dropout, precision, batch.split, device and search)"
         )
 
 
