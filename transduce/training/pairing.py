@@ -29,7 +29,7 @@ from transduce.training.validate import Validator
 MOST = 300  # pairs that are read, drawn from all of the text: files may alternate
 FEWEST = 100
 PLACES = 8
-LAST = 2  # places, a quarter of them: measured, of the pairs of a text in order at most 1 % had them once
+LAST = 2  # places, a quarter of them
 TELLS = 0.7  # of the pairs that belong together had the first
 MANY = 0.2  # of the pairs of a text: worth a word. Validation text of quite another kind may have as many, in order
 LASTING = 2  # validations in a row: who knows a few words only takes the pairs without them for apart, but not for long
