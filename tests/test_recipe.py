@@ -432,6 +432,64 @@ def test_a_lost_stable_checkpoint_is_named(tmp_path: Path) -> None:
     assert any("the learning rate will jump from where it has fallen to" in words for words in notes.said)
 
 
+# ---- another time for a run
+
+
+def go_on(run: Path, steps: int | None = None, **given: dict) -> tuple[list[str], Settings]:
+    """What is said of dropout, and what the run has then."""
+    flags: Overrides = {"training": {"steps": steps}, **given} if steps else given
+    notes = Notes()
+    fit(run, ListCorpus(bundled_pairs(300)), None, resolve(run, None, None, flags), notes)
+    said = [words for words in notes.said if words.startswith("model.dropout")]
+    return said, config_file.read_whole(RunFolder(run).config)
+
+
+def test_more_time_brings_the_dropout_that_more_passes_need(tmp_path: Path) -> None:
+    """As a run of that length has from its beginning."""
+    fit_quickly(Report(), bundled_pairs(300), tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    assert config_file.read_whole(run.config).model.dropout == 0.0
+    assert {"model.dropout", "text.vocabulary"} <= set(json.loads(run.chosen.read_text()))
+    assert "model.layers" not in json.loads(run.chosen.read_text())  # given
+    said, settings = go_on(run.path, 60)
+    assert said == ["model.dropout=0.1: about 7.3 passes over the text"]
+    fit_quickly(Report(), bundled_pairs(300), tmp_path / "whole", training={"steps": 60})
+    whole = config_file.read_whole(RunFolder(tmp_path / "whole").config)
+    assert settings.model.dropout == whole.model.dropout == 0.1
+    assert go_on(run.path) == ([], settings)  # nothing is to be decided
+    assert go_on(run.path, 61) == ([], go_on(run.path)[1])  # nor changed
+    assert go_on(run.path, 150)[1].model.dropout == 0.2
+
+
+def test_what_was_given_stays_however_much_time_there_is(tmp_path: Path) -> None:
+    fit_quickly(Report(), bundled_pairs(300), tmp_path / "first", model={"dropout": 0.0})
+    assert go_on(tmp_path / "first", 60)[1].model.dropout == 0.0
+    fit_quickly(Report(), bundled_pairs(300), tmp_path / "later")
+    assert go_on(tmp_path / "later", 60, model={"dropout": 0.05}) == ([], go_on(tmp_path / "later")[1])
+    assert go_on(tmp_path / "later", 90)[1].model.dropout == 0.05
+
+
+@pytest.mark.parametrize("note", [None, "", "7", "[[1]]", '{"a": 1}', '["model.nothing"]', "[" * 9000])
+def test_a_run_whose_choices_nobody_knows_stays_as_it_is(tmp_path: Path, note: str | None) -> None:
+    fit_quickly(Report(), bundled_pairs(300), tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    run.chosen.unlink() if note is None else run.chosen.write_text(note)
+    assert go_on(run.path, 60)[1].model.dropout == 0.0
+
+
+def test_a_run_that_never_began_is_chosen_for_anew(tmp_path: Path) -> None:
+    """But with what it was given the first time."""
+    fit_quickly(Report(), bundled_pairs(300), tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    for checkpoint_ in run.checkpoints():
+        shutil.rmtree(checkpoint_)
+    wanted = resolve(run.path, None, None, {})
+    assert isinstance(wanted, Recipe)
+    assert not wanted.choices
+    assert wanted.has("model.layers", "training.steps")
+    assert not wanted.has("model.dropout", "text.vocabulary")
+
+
 # ---- going wrong
 
 

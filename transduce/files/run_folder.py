@@ -6,6 +6,7 @@ metrics.jsonl  curve.png  attention.html  tensorboard/             how it learne
 training/step-N/           a complete checkpoint
 training/weights/          weights of some steps, kept for averaging, with a manifest of their own
 training/machine           where it was trained last: there its lock tells whether it is under way
+training/chosen.json       which settings nobody gave, so that the recipe chose them
 training/session.json      when a session that torchrun may start again is to end
 data/                      tokenized text
 """
@@ -81,6 +82,10 @@ class RunFolder(ModelFolder):
     @property
     def machine(self) -> Path:
         return self.path / MACHINE
+
+    @property
+    def chosen(self) -> Path:
+        return self.training / "chosen.json"
 
     @property
     def session(self) -> Path:

@@ -31,6 +31,7 @@ from transduce.text.normalise import normalise
 from transduce.text.special import UNKNOWN
 from transduce.text.subwords import VocabularyTooLarge
 from transduce.text.tokenizers import Tokenizers, file_names
+from transduce.training.chosen import choose_again, keep_choices
 from transduce.training.distributed import Processes
 from transduce.training.keeper import refuse_to_replace
 from transduce.training.recipe import Choice, Machine, Recipe, for_text, for_time, settings_of
@@ -140,18 +141,21 @@ def _prepare(
         settings, tokenizers = settle(surveyed, hold_out, wanted, report)
         config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
         write_folder(run.path, {**config, **tokenizers.files()})
+    keep_choices(run, wanted)
     surveyed.sample.clear()
     if labels:
         _name_unknown_labels((other or surveyed).labels, tokenizers, report)
     stores, stretches = _Stores(run, tokenizers, settings, report), surveyed.stretches
-    if validation is not None and other is not None:
-        (train,) = stores.build(training, surveyed, [stores.training_part(HoldOut(), stretches)])
-        (valid,) = stores.build(validation, other, [stores.validation_part(HoldOut(every=1))])
-        return Text(settings, tokenizers, train, valid, stretches)
     parts = [stores.training_part(hold_out, stretches)]
     parts += [stores.validation_part(hold_out)] if hold_out.every is not None else []
-    train, *held_out = stores.build(training, surveyed, parts)
-    return Text(settings, tokenizers, train, held_out[0] if held_out else None, stretches)
+    train, *valid = stores.build(training, surveyed, parts)
+    if validation is not None and other is not None:
+        valid = stores.build(validation, other, [stores.validation_part(HoldOut(every=1))])
+    if goes_on and isinstance(wanted, Recipe):
+        for words in choose_again(run, wanted, train):
+            report.say(words)
+        settings = wanted.settings
+    return Text(settings, tokenizers, train, valid[0] if valid else None, stretches)
 
 
 def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:

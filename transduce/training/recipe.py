@@ -336,6 +336,14 @@ def _dropout(epochs: float, pairs: int, width: int) -> float:
     return 0.4 if pairs < 35_000 else 0.3
 
 
+def for_more_passes(passes: float, pairs: int, recipe: Recipe) -> Iterator[str]:
+    """What changes for a run that goes on, and will have read its text so often. Tells it."""
+    settings = recipe.settings
+    dropout = _dropout(passes, pairs, settings.model.d_model)
+    if dropout != settings.model.dropout:
+        yield from recipe.choose(iter([Choice("model.dropout", dropout, _passes(passes))]))
+
+
 def settings_of(wanted: Settings | Recipe) -> Settings:
     """Those of a run, as far as they are decided."""
     return wanted.settings if isinstance(wanted, Recipe) else wanted

@@ -16,6 +16,7 @@ from transduce.settings.entries import flat, written
 from transduce.settings.presets import AUTO
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS, Task, task_of
+from transduce.training.chosen import recipe_of
 from transduce.training.recipe import Recipe
 
 # When a run goes on, files may lie elsewhere: that they hold the same text is checked by its hash.
@@ -58,7 +59,7 @@ def resolve(
     now = compose(*layers, file, flags, base=before)
     if folder.has_started:
         _refuse_changes(run, flat(before), flat(now))
-    return now
+    return recipe_of(folder, before, *layers, file, flags) or now
 
 
 def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Settings | Recipe:
