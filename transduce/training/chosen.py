@@ -33,16 +33,17 @@ def keep_choices(run: RunFolder, wanted: Settings | Recipe) -> None:
 def recipe_of(run: RunFolder, before: Settings, *given: Overrides) -> Recipe | None:
     """The recipe of a run, as it stands: what is given now is given from now on. None: all of it was given, or nobody
     knows; then it stays as it is."""
-    names = _chosen_names(run)
-    sections: dict[str, dict[str, Any]] = {}
-    for name, value in flat(before).items():
-        if name not in names:
-            section, key = name.split(".")
-            sections.setdefault(section, {})[key] = value
-    recipe = Recipe(sections, *given)
+    names, values = _chosen_names(run), flat(before)
+    if not names:
+        return None
+    settled: dict[str, dict[str, Any]] = {}
+    for name in values.keys() - names:
+        section, key = name.split(".")
+        settled.setdefault(section, {})[key] = values[name]
+    recipe = Recipe(settled, *given)
     if run.has_started:
-        recipe.choices = [Choice(n, v) for n, v in flat(before).items() if n in names and not recipe.has(n)]
-    return recipe if names else None
+        recipe.choices = [Choice(n, v) for n, v in values.items() if n in names and not recipe.has(n)]
+    return recipe
 
 
 def _chosen_names(run: RunFolder) -> set[str]:

@@ -113,7 +113,7 @@ class Keeper:
             if before is not None and before != now:
                 raise DataError(
                     f"{self.run.path} was {did} on other text, or with other filters, than is given now; "
-                    f"give the same, or choose another run folder"
+                    f"give the same, or a new run folder and --from {self.run.path}, to begin with what it has learned"
                 )
 
     def _forget_after(self, step: int, newest: Path | None) -> None:
