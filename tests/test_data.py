@@ -510,7 +510,7 @@ def test_stores_of_two_languages_are_two(tmp_path: Path) -> None:
     for language in (None, "de", "fr"):
         tokenizers = copy.copy(plain)
         tokenizers.settings = replace(settings.text, source_language=language)
-        names.add(build._folder_name("text", Part(Job(tokenizers, settings.data, None), lambda _: True)))
+        names.add(build.store_name("text", Part(Job(tokenizers, settings.data, None), lambda _: True)))
     assert len(names) == 3
 
 

@@ -12,7 +12,7 @@ import torch
 from conftest import bundled_pairs, quick_settings
 
 import transduce
-from transduce.data.build import Part, _folder_name
+from transduce.data.build import Part, store_name
 from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.tokenize import Chunk, Job, Sampling, tokenize
 from transduce.decoding.sentences import sentences_of
@@ -284,7 +284,7 @@ def test_a_store_is_named_for_what_was_done_to_its_text() -> None:
     for changes in ({}, {"case": "marks"}, {"protect": "numbers"}, {"protect": "urls"}, {"protect_pattern": "x"}):
         tokenizers = Tokenizers.from_files(plain.files(), replace(plain.settings, **changes))
         parts = [Part(Job(tokenizers, DataSettings(), teaches=teaches)) for teaches in (False, True)]
-        names.update(_folder_name("digest", part) for part in parts)
+        names.update(store_name("digest", part) for part in parts)
     assert len(names) == 1 + 2 * 4  # nothing is taught where nothing is rewritten
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import Notes, break_, bundled_pairs, quick_settings
 
@@ -15,9 +17,10 @@ from transduce import cli
 from transduce.data.build import Part, build_stores
 from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.facts import facts, script_of
+from transduce.data.store import Store
 from transduce.data.survey import survey
 from transduce.data.tokenize import Job
-from transduce.errors import SettingsError, UserError
+from transduce.errors import DataError, SettingsError, UserError
 from transduce.files import metrics
 from transduce.files.manifest import sha256
 from transduce.files.run_folder import METRICS, RunFolder
@@ -29,10 +32,11 @@ from transduce.settings.task import TASKS
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint, divergence, ending, schedule, trainer
 from transduce.training.limits import Limits
+from transduce.training.prepare import open_corpora
 from transduce.training.recipe import BASE, Machine, Recipe, _dropout, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
-from transduce.training.state import RunState
+from transduce.training.state import RunState, read_state
 from transduce.training.trial import usual_batch
 from transduce.training.validate import guess_loss
 from transduce.training.validation import Validation
@@ -488,6 +492,112 @@ def test_a_run_that_never_began_is_chosen_for_anew(tmp_path: Path) -> None:
     assert not wanted.choices
     assert wanted.has("model.layers", "training.steps")
     assert not wanted.has("model.dropout", "text.vocabulary")
+
+
+# ---- more text for a run
+
+
+def grow(run: Path, files: list[tuple[str, str]], steps: int, valid: tuple[str, str] | None = None) -> list[str]:
+    """Begin a run with these files, or go on with them; what it says."""
+    data = {"source": [source for source, _ in files], "target": [target for _, target in files]}
+    data |= {} if valid is None else {"valid_source": valid[0], "valid_target": valid[1]}
+    notes, small = Notes(), {"layers": 1, "d_model": 32, "d_ff": 48, "heads": 2}
+    flags: Overrides = {"data": data, "model": small, "training": {"steps": steps, "device": "cpu"}}
+    flags["optimizer"] = {"warmup": 10}
+    wanted = resolve(run, None, None, flags)
+    fit(run, *open_corpora(settings_of(wanted), notes), wanted, notes)
+    return notes.said
+
+
+def parallel(folder: Path, name: str, pairs: list[tuple[str, str]]) -> tuple[str, str]:
+    paths = folder / f"{name}.de", folder / f"{name}.en"
+    for side, path in enumerate(paths):
+        path.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    return str(paths[0]), str(paths[1])
+
+
+def state_of(run: Path) -> RunState:
+    return read_state(RunFolder(run).checkpoints()[-1])
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_run_goes_on_with_more_text(tmp_path: Path, given: bool) -> None:
+    """At its full rate, from before the decay; no pair changes sides, also when it goes on again, and grows again."""
+    pairs, run = bundled_pairs(900), tmp_path / "run"
+    files = [parallel(tmp_path, name, pairs[n : n + 300]) for n, name in ((0, "a"), (300, "b"), (600, "c"))]
+    valid = parallel(tmp_path, "valid", bundled_pairs(40, seed=2)) if given else None
+    grow(run, files[:1], 40, valid)
+    sides = [sides_of(run, given)]
+    before = state_of(run)
+    said = grow(run, files[:2], 80, valid)
+    assert "the text has grown to 600 pairs: a new pass over it begins" in said
+    assert any("going on from step 28, before its learning rate fell" in words for words in said)
+    after = state_of(run)
+    assert (after.step, after.data == before.data) == (80, False)
+    rates = {line["step"]: line["rate"] for line in metrics.read(RunFolder(run).metrics) if line["kind"] == "train"}
+    assert rates[30] == rates[50] == max(rates.values())
+    sides.append(sides_of(run, given))
+    again = grow(run, files[:2], 84, valid)
+    assert not any("has grown" in words for words in again)
+    assert state_of(run).data == after.data
+    done = grow(run, files, 84, valid)  # but there is no time for it
+    assert any("grown to 900 pairs" in words for words in done)
+    assert any(words.startswith("all steps done: step 84") for words in done)
+    grow(run, files, 100, valid)
+    assert state_of(run).step == 100
+    sides.append(sides_of(run, given))
+    for (trained, validated), (later_trained, later_validated) in itertools.pairwise(sides):
+        assert trained < later_trained
+        assert validated <= later_validated
+        assert not later_trained & validated
+        assert not later_validated & trained
+
+
+def sides_of(run: Path, given: bool) -> tuple[set[int], set[int]]:
+    """Lines that are trained on, and that are validated on."""
+    state = state_of(run)
+    stores = [Store(RunFolder(run).data / str(name)) for name in (state.data, state.valid_data)]
+    trained, validated = (set(store.lines(np.arange(len(store)))) for store in stores)
+    return trained, set() if given else validated  # whose lines are those of another text
+
+
+def test_more_text_and_a_stop_are_more_text(tmp_path: Path) -> None:
+    """As often as it is killed before its next checkpoint, the pass over all of it begins where it would have."""
+    pairs = bundled_pairs(600)
+    files = [parallel(tmp_path, "a", pairs[:300]), parallel(tmp_path, "b", pairs[300:])]
+    grow(tmp_path / "one", files[:1], 20)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    grow(tmp_path / "one", files, 40)
+
+    class Killed(Notes):
+        def say(self, message: str) -> None:
+            if message.startswith("model of"):
+                raise KeyboardInterrupt
+            super().say(message)
+
+    wanted = resolve(
+        tmp_path / "two",
+        None,
+        None,
+        {"data": {"source": [f[0] for f in files], "target": [f[1] for f in files]}, "training": {"steps": 40}},
+    )
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "two", *open_corpora(settings_of(wanted), Notes()), wanted, Killed())
+    grow(tmp_path / "two", files, 40)
+    ends = [(tmp_path / name / "weights" / "last.safetensors").read_bytes() for name in ("one", "two")]
+    assert ends[0] == ends[1]
+
+
+def test_text_that_is_not_more_is_refused(tmp_path: Path) -> None:
+    """Other lines under an old name, or the old file behind the new one."""
+    pairs = bundled_pairs(600)
+    first, second = parallel(tmp_path, "a", pairs[:300]), parallel(tmp_path, "b", pairs[300:])
+    grow(tmp_path / "run", [first], 6)
+    with pytest.raises(DataError, match="was trained on other text.*--from"):
+        grow(tmp_path / "run", [second, first], 12)
+    parallel(tmp_path, "a", pairs[1:301])
+    with pytest.raises(DataError, match="was trained on other text"):
+        grow(tmp_path / "run", [first, second], 12)
 
 
 # ---- going wrong

@@ -62,7 +62,7 @@ def build_stores(
     corpus: Corpus, digest: str, parts: Sequence[Part], cache: Path, report: Report = SILENT
 ) -> list[Store]:
     """The stores of some parts of a corpus in `cache`, made now or found from before. `digest`: of its text."""
-    folders = [cache / _folder_name(digest, part) for part in parts]
+    folders = [cache / store_name(digest, part) for part in parts]
     stores = [_open(folder) for folder in folders]
     if all(store is not None for store in stores):
         return [store for store in stores if store is not None]
@@ -204,7 +204,7 @@ class _Writer:
         }
 
 
-def _folder_name(digest: str, part: Part) -> str:
+def store_name(digest: str, part: Part) -> str:
     """A hash of everything the store depends on."""
     settings, tokenizers = part.job.settings, part.job.tokenizers
     drops = [settings.drop_empty, settings.drop_identical, settings.drop_duplicates]

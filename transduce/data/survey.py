@@ -58,6 +58,7 @@ class Survey:
 
     pairs: int = 0
     digest: str = ""  # of the text
+    digests: list[str] = field(default_factory=list)  # of the text up to the end of each of its parts
     sample: list[Pair] = field(default_factory=list)  # every pair, or every second, fourth, ... of a large corpus
     labels: dict[str, int] = field(default_factory=dict)  # normalised, where targets are labels: label -> its number
     stretches: list[Stretch] = field(default_factory=list)  # of its parts
@@ -67,9 +68,16 @@ class Survey:
 
     def hold_out(self, wanted: int) -> HoldOut:
         """About so many of the pairs that no model has made, never more than a twentieth."""
+        return self.one_of(self.every(wanted))
+
+    def every(self, wanted: int) -> int | None:
+        """Of how many pairs one is set aside for that."""
         real = self.pairs - sum(self.made)
         wanted = min(wanted, real // 20)
-        every = -(-real // wanted) if wanted else None  # rounded up: no more than wanted are taken
+        return -(-real // wanted) if wanted else None  # rounded up: no more than wanted are taken
+
+    def one_of(self, every: int | None) -> HoldOut:
+        """One of so many pairs, but for what a model has made; and training does without what has the same source."""
         held = HoldOut(every)
         held = replace(held, made=frozenset(line for line in held.lines(self.pairs) if self.made[line - 1]))
         copies = self.copies_of(held)
@@ -80,6 +88,13 @@ class Survey:
         held = {self.source_of[line - 1] for line in hold_out.lines(self.pairs)}
         lines = enumerate(self.source_of, 1)
         return frozenset(line for line, source in lines if source in held and not hold_out.takes(line))
+
+    def first(self, parts: int) -> Survey:
+        """What a survey of the first parts alone would tell of pairs and what is set aside."""
+        stretches = self.stretches[:parts]
+        pairs = sum(stretch.lines for stretch in stretches)
+        sources, made = self.source_of[:pairs], self.made[:pairs]
+        return Survey(pairs, self.digests[parts - 1], stretches=stretches, source_of=sources, made=made)
 
     def labels_left_by(self, hold_out: HoldOut) -> list[str]:
         """The labels of the pairs that are not set aside."""
@@ -94,6 +109,8 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
     lines = [0] * len(parts)
     with report.progress(f"read {corpus.name}") as progress:
         for place, pair in numbered(parts):
+            while len(result.digests) < place:
+                result.digests.append(digest.hexdigest())
             result.pairs += 1
             lines[place] += 1
             source, target = pair.source, pair.target
@@ -112,6 +129,7 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
     if result.pairs == 0:
         raise DataError(f"there are no sentence pairs in {corpus.name}")
     result.digest = digest.hexdigest()
+    result.digests += [result.digest] * (len(parts) - len(result.digests))
     result.stretches = [Stretch(part.name, count) for part, count in zip(parts, lines, strict=True)]
     return result
 

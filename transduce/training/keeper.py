@@ -8,7 +8,7 @@ again; whoever is killed after it finds the best weights among those kept (`_rep
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from torch import Tensor
@@ -43,14 +43,17 @@ class Keeper:
         processes: Processes,
         report: Report,
         new_model: Callable[[], Seq2Seq],
+        earlier: Collection[str] = (),
     ) -> None:
-        """`new_model`: one as it is before the first update."""
+        """`new_model`: one as it is before the first update; `earlier`: names of stores that the run may come from,
+        where its text has grown."""
         self.run = run
         self.updater = updater
         self.new_model = new_model
         self.settings = settings
         self.processes = processes
         self.report = report
+        self.earlier, self.fresh = earlier, RunState()
         self.saved_step = 0  # of the newest checkpoint
         self.writer = Writer()
 
@@ -62,7 +65,7 @@ class Keeper:
         newest, complaints = checkpoint.latest(self.run)
         for complaint in complaints:
             self.report.warn(f"passed over a checkpoint: {complaint}")
-        state = fresh
+        state = self.fresh = fresh
         if newest is None:
             refuse_to_replace(self.run)
         else:
@@ -70,7 +73,7 @@ class Keeper:
             stable = None if before is None else _stable(self.run, before, self.report)
             newest = stable or newest
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
-            self._refuse_other_text(state, fresh)
+            self._refuse_other_text(state)
             fell = ""
             if before is not None and stable is not None:
                 again = (before.seconds - state.seconds) / 60
@@ -86,6 +89,7 @@ class Keeper:
             self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
             self._repair(state)
+        state.take_text_of(fresh)  # from here on
         return state
 
     def go_back(self, to_the_beginning: bool) -> RunState | None:
@@ -99,18 +103,19 @@ class Keeper:
             self.updater.begin_again(self.new_model())
         else:
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
+            state.take_text_of(self.fresh)
         self.saved_step = state.step if state else 0
         self.processes.gather(None)
         if self.processes.is_main:
             self._forget_after(self.saved_step, newest)
         return state
 
-    def _refuse_other_text(self, state: RunState, fresh: RunState) -> None:
+    def _refuse_other_text(self, state: RunState) -> None:
         for did, before, now in (
-            ("trained", state.data, fresh.data),
-            ("validated", state.valid_data, fresh.valid_data),
+            ("trained", state.data, self.fresh.data),
+            ("validated", state.valid_data, self.fresh.valid_data),
         ):
-            if before is not None and before != now:
+            if before is not None and before != now and before not in self.earlier:
                 raise DataError(
                     f"{self.run.path} was {did} on other text, or with other filters, than is given now; "
                     f"give the same, or a new run folder and --from {self.run.path}, to begin with what it has learned"

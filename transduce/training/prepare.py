@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from transduce.adapt.start import tokenizers_of_start
 from transduce.bundled.corpus import bundled
-from transduce.data.build import Part, build_stores
+from transduce.data.build import Part, build_stores, store_name
 from transduce.data.corpus import Corpus, ListCorpus, Stretch
 from transduce.data.facts import facts
 from transduce.data.one_file import Two
@@ -31,10 +31,12 @@ from transduce.text.normalise import normalise
 from transduce.text.special import UNKNOWN
 from transduce.text.subwords import VocabularyTooLarge
 from transduce.text.tokenizers import Tokenizers, file_names
+from transduce.training import checkpoint
 from transduce.training.chosen import choose_again, keep_choices
 from transduce.training.distributed import Processes
 from transduce.training.keeper import refuse_to_replace
 from transduce.training.recipe import Choice, Machine, Recipe, for_text, for_time, settings_of
+from transduce.training.state import read_state
 from transduce.training.trial import seconds_an_update
 
 UNKNOWN_LABELS = 10  # that a warning names
@@ -90,6 +92,7 @@ class Text(NamedTuple):
     training: Store
     validation: Store | None
     stretches: Sequence[Stretch] = ()  # the lines of each part of the training text, where the main process knows
+    earlier: Sequence[str] = ()  # stores of a run whose text has grown: it may go on from them
 
 
 def prepare(
@@ -105,12 +108,13 @@ def prepare(
     text = _prepare(run, training, validation, wanted, report) if processes.is_main else None
     both = () if text is None else (text.training, text.validation)
     stores = [str(store.folder) for store in both if store is not None]
-    folders, chosen = processes.gather((stores, {} if text is None else asdict(text.settings)))[0]
+    chosen = {} if text is None else asdict(text.settings)
+    folders, chosen, earlier = processes.gather((stores, chosen, () if text is None else text.earlier))[0]
     if text is not None:
         return text
     settings = compose(chosen)
     train, *valid = (Store(Path(folder)) for folder in folders)
-    return Text(settings, Tokenizers.load(run.path, settings.text), train, valid[0] if valid else None)
+    return Text(settings, Tokenizers.load(run.path, settings.text), train, valid[0] if valid else None, (), earlier)
 
 
 def _prepare(
@@ -125,28 +129,23 @@ def _prepare(
     surveyed = survey(training, sample=not goes_on, labels=labels, report=report)
     refuse_sentences(surveyed.labels, surveyed.pairs)
     hold_out = surveyed.hold_out(settings.data.hold_out) if validation is None else HoldOut()
-    if hold_out.every is not None:
-        aside = len(hold_out.lines(surveyed.pairs))
-        report.say(f"no validation text given: {aside:,} of {surveyed.pairs:,} pairs are set aside for it")
-        if hold_out.copies:
-            report.say(f"{len(hold_out.copies):,} more have a source that is among those; training does without them")
-        elif copies := surveyed.copies_of(hold_out):
-            report.warn(
-                f"the text repeats itself: {len(copies):,} pairs have a source that is set aside too, and validation "
-                f"will look better than it is; give other text with --valid-source"
-            )
+    earlier: Sequence[str] = ()
     if goes_on:
         tokenizers = _known_tokenizers(run, settings)
-    else:
+        stores = _Stores(run, tokenizers, settings, report)
+        if before := None if labels or settings.data.weight else stores.of_before(surveyed, validation is None):
+            hold_out, earlier = before
+    _tell_hold_out(surveyed, hold_out, report)
+    if not goes_on:
         settings, tokenizers = settle(surveyed, hold_out, wanted, report)
         config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
         write_folder(run.path, {**config, **tokenizers.files()})
+        stores = _Stores(run, tokenizers, settings, report)
     keep_choices(run, wanted)
     surveyed.sample.clear()
     if labels:
         _name_unknown_labels((other or surveyed).labels, tokenizers, report)
-    stores, stretches = _Stores(run, tokenizers, settings, report), surveyed.stretches
-    parts = [stores.training_part(hold_out, stretches)]
+    parts = [stores.training_part(hold_out, surveyed.stretches)]
     parts += [stores.validation_part(hold_out)] if hold_out.every is not None else []
     train, *valid = stores.build(training, surveyed, parts)
     if validation is not None and other is not None:
@@ -155,7 +154,21 @@ def _prepare(
         for words in choose_again(run, wanted, train):
             report.say(words)
         settings = wanted.settings
-    return Text(settings, tokenizers, train, valid[0] if valid else None, stretches)
+    return Text(settings, tokenizers, train, valid[0] if valid else None, surveyed.stretches, earlier)
+
+
+def _tell_hold_out(surveyed: Survey, hold_out: HoldOut, report: Report) -> None:
+    if hold_out.every is None:
+        return
+    aside = len(hold_out.lines(surveyed.pairs))
+    report.say(f"no validation text given: {aside:,} of {surveyed.pairs:,} pairs are set aside for it")
+    if hold_out.copies:
+        report.say(f"{len(hold_out.copies):,} more have a source that is among those; training does without them")
+    elif copies := surveyed.copies_of(hold_out):
+        report.warn(
+            f"the text repeats itself: {len(copies):,} pairs have a source that is set aside too, and validation "
+            f"will look better than it is; give other text with --valid-source"
+        )
 
 
 def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:
@@ -280,6 +293,26 @@ class _Stores(NamedTuple):
         job = Job(self.tokenizers, self.settings.data)
         made = " that is not made" if hold_out.made else ""
         return Part(job, hold_out.takes, rule=f"one drawn of {hold_out.every}{made}", text=True)
+
+    def of_before(self, surveyed: Survey, sets_aside: bool) -> tuple[HoldOut, Sequence[str]] | None:
+        """Where the run has learned from this text, or from its first files: what is set aside, by the text that the
+        run began with, so that no pair changes sides; and how the stores of the first files are called."""
+        newest, _ = checkpoint.latest(self.run)
+        was, parts = "" if newest is None else read_state(newest).data, len(surveyed.stretches)
+        for known, began in ((k, b) for k in range(parts, 0, -1) for b in range(k, 0, -1)):
+            every = surveyed.first(began).every(self.settings.data.hold_out) if sets_aside else None
+            if self._names(surveyed.first(known), every)[0] == was:
+                if known < parts:
+                    self.report.say(f"the text has grown to {surveyed.pairs:,} pairs: a new pass over it begins")
+                earlier = (self._names(surveyed.first(count), every) for count in range(1, parts))
+                return surveyed.one_of(every), [name for names in earlier for name in names]
+        return None
+
+    def _names(self, surveyed: Survey, every: int | None) -> tuple[str, str]:
+        """Of the stores for training and validation, where one of so many is set aside."""
+        hold_out = surveyed.one_of(every)
+        parts = self.training_part(hold_out, surveyed.stretches), self.validation_part(hold_out)
+        return store_name(surveyed.digest, parts[0]), store_name(surveyed.digest, parts[1])
 
     def build(self, corpus: Corpus, surveyed: Survey, parts: Sequence[Part]) -> list[Store]:
         cache = Path(self.settings.data.cache) if self.settings.data.cache else self.run.data

@@ -108,7 +108,8 @@ class Setup:
         validator, settings = self._validator(batch, batches), updater.settings.training
         empty = batches.fill(0).empty
         self._describe(updater, batches, empty)
-        keeper = Keeper(self.run, updater, settings, self.processes, self.report, self._model_of_the_beginning)
+        kept = (self.run, updater, settings, self.processes, self.report)
+        keeper = Keeper(*kept, self._model_of_the_beginning, self.text.earlier)
         journal = Journal(
             self.run,
             settings,

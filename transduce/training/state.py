@@ -110,6 +110,17 @@ class RunState:
         before = self.validation_seconds
         self.validation_seconds = (before + seconds) / 2 if before else seconds
 
+    def take_text_of(self, fresh: RunState) -> None:
+        """Go on with a text that has grown: with a new pass over it. Where what was set aside of it has grown too, what
+        was found on less of it is no measure any more."""
+        if self.valid_data != fresh.valid_data:
+            self.validations, self.validated, self.since_best = [], 0, 0
+            self.best_loss, self.best_score = None, None
+        if self.data != fresh.data:
+            self.epoch, self.batch = self.epoch + (self.batch > 0), 0
+            self.doubts, self.apart = 0, None
+        self.data, self.valid_data = fresh.data, fresh.valid_data
+
     def to_json(self) -> bytes:
         return strict_json.dumps(asdict(self), indent=1).encode()
 
