@@ -118,7 +118,8 @@ class Keeper:
             if before is not None and before != now and before not in self.earlier:
                 raise DataError(
                     f"{self.run.path} was {did} on other text, or with other filters, than is given now; "
-                    f"give the same, or a new run folder and --from {self.run.path}, to begin with what it has learned"
+                    f"give the same, with further files only after it, or a new run folder and --from {self.run.path}, "
+                    f"which begins with what it has learned"
                 )
 
     def _forget_after(self, step: int, newest: Path | None) -> None:
