@@ -79,6 +79,8 @@ class Survey:
     def one_of(self, every: int | None) -> HoldOut:
         """One of so many pairs, but for what a model has made; and training does without what has the same source."""
         held = HoldOut(every)
+        if every is None:
+            return held
         held = replace(held, made=frozenset(line for line in held.lines(self.pairs) if self.made[line - 1]))
         copies = self.copies_of(held)
         return replace(held, copies=copies if len(copies) <= MOST_COPIES * self.pairs else frozenset())

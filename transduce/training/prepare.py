@@ -45,6 +45,7 @@ TRIED = 2000  # pairs that the machine is tried with
 UNRELATED = 0.2  # correlation of the lengths of both sides: about 0.9 of translations, but 0.4 where all are short
 TOO_FEW = 100  # pairs
 ENOUGH_TO_TELL = 200  # pairs
+MOST_FILES = 12  # of a text that may grow: with each, there are more ways in which it may have begun
 UNKNOWN_SHARE = 0.1  # of the tokens, from which a vocabulary does not fit
 
 
@@ -299,8 +300,12 @@ class _Stores(NamedTuple):
         run began with, so that no pair changes sides; and how the stores of the first files are called."""
         newest, _ = checkpoint.latest(self.run)
         was, parts = "" if newest is None else read_state(newest).data, len(surveyed.stretches)
-        for known, began in ((k, b) for k in range(parts, 0, -1) for b in range(k, 0, -1)):
-            every = surveyed.first(began).every(self.settings.data.hold_out) if sets_aside else None
+        if parts > MOST_FILES:
+            return None
+        wanted = self.settings.data.hold_out
+        shares = [surveyed.first(count).every(wanted) if sets_aside else None for count in range(1, parts + 1)]
+        tries = ((known, every) for known in range(parts, 0, -1) for every in dict.fromkeys(shares[:known][::-1]))
+        for known, every in tries:
             if self._names(surveyed.first(known), every)[0] == was:
                 if known < parts:
                     self.report.say(f"the text has grown to {surveyed.pairs:,} pairs: a new pass over it begins")
