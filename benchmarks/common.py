@@ -36,6 +36,11 @@ def machine() -> dict[str, str]:
     }
 
 
+def spread(lines: Sequence[Any], most: int) -> list[Any]:
+    """So many of them, from the whole of it: test text may be sorted by length."""
+    return [lines[i * len(lines) // most] for i in range(most)] if len(lines) > most else list(lines)
+
+
 class Worker:
     """A system in a process of its own: built while others are, then timed in turns with them."""
 

@@ -51,7 +51,7 @@ def corrupt(path: Path) -> None:
 
 
 def one(way: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    splits = write_splits(RECIPES["tatoeba-de-en"], given.data, PAIRS, folder, spread=True)
+    splits = write_splits(RECIPES["tatoeba-de-en"], given.data, PAIRS, folder, of_all=True)
     if way == "text":
         corrupt(Path(splits["train"][1]))
     text = [f"--{name}={path}" for name, path in zip(("source", "target"), splits["train"], strict=True)]

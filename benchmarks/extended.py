@@ -50,7 +50,7 @@ def scored(run: Path, test: list[str], tokenize: list[str]) -> dict[str, Any]:
 def stages(way: str, given: argparse.Namespace, seed: int, folder: Path) -> dict[str, dict[str, Any]]:
     """Train once, or once and then again in the same folder."""
     recipe, run = RECIPES[given.task], str(folder / "run")
-    splits = write_splits(recipe, given.data, given.pairs, folder, spread=True)
+    splits = write_splits(recipe, given.data, given.pairs, folder, of_all=True)
     (source, target), (valid_source, valid_target) = splits["train"], splits["valid"]
     text = ["--source", source, "--target", target, "--valid-source", valid_source, "--valid-target", valid_target]
     flags = [*text, "--device", given.device, "--training.seed", str(seed), *(f"--{flag}" for flag in given.flags)]

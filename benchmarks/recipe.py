@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from common import machine
+from common import machine, spread
 
 from transduce.commands.bench import corpora
 from transduce.settings import config_file
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 
 
 def write_splits(
-    recipe: Recipe, data: Path, pairs: int | None, folder: Path, spread: bool = False
+    recipe: Recipe, data: Path, pairs: int | None, folder: Path, of_all: bool = False
 ) -> dict[str, list[str]]:
     """The text as plain files; for each split its two paths. Of the training text the first so many pairs, or so many
     spread over all of it."""
@@ -44,7 +44,7 @@ def write_splits(
     for name, corpus in zip(("train", "valid", "test"), corpora(recipe, data), strict=True):
         some = list(corpus)
         if name == "train" and pairs is not None and pairs < len(some):
-            some = [some[i * len(some) // pairs] for i in range(pairs)] if spread else some[:pairs]
+            some = spread(some, pairs) if of_all else some[:pairs]
         paths = [folder / f"{name}.{side}" for side in ("source", "target")]
         for path, side in zip(paths, ("source", "target"), strict=True):
             path.write_text("".join(f"{getattr(pair, side)}\n" for pair in some), encoding="utf-8")

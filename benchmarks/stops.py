@@ -30,7 +30,7 @@ TRANSDUCE = [sys.executable, "-m", "transduce"]
 
 
 def one(number: int, seconds: float, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    splits = write_splits(RECIPES["tatoeba-de-en"], given.data, PAIRS, folder, spread=True)
+    splits = write_splits(RECIPES["tatoeba-de-en"], given.data, PAIRS, folder, of_all=True)
     text = [f"--{name}={path}" for name, path in zip(("source", "target"), splits["train"], strict=True)]
     command = [*TRANSDUCE, "train", str(folder / "run"), *text, "--minutes", "5", "--device", given.device]
     how = (signal.SIGINT, signal.SIGTERM)[number % 2]

@@ -2,27 +2,25 @@
 
     python benchmarks/trust.py MODEL --source test.de --target test.en --other test.zh --other test.en
 
-Of the test text up to 1,000 lines are good ones. As many are planted: lines of other languages (--other), words of
-good lines shuffled, random tokens. Says how many of each got `unknown` or `doubtful`, how many good ones did, and
-how often translations called 10, 20, ... % sure are good (chrF of at least 50). Writes JSON to benchmarks/results.
+Up to 1,000 lines, spread over the test text, are good ones. As many are planted: lines of other languages (--other),
+words of good lines shuffled, random tokens. Says how many of each got `unknown` or `doubtful`, how many good ones did,
+and how often translations called 10, 20, ... % sure are good (chrF of at least 50). Writes JSON to benchmarks/results.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from itertools import islice
 from pathlib import Path
 from random import Random
 
 import numpy as np
-from common import write
+from common import spread, write
 
 from transduce.bundled.corpus import bundled
 from transduce.data.lines import read_lines
-from transduce.evaluate import chrf_of_each
 from transduce.model import Model
-from transduce.training.calibrate import GOOD
+from transduce.training.calibrate import is_good
 
 MANY = 1000
 
@@ -32,14 +30,13 @@ def planted(model: Model, sources: list[str], others: list[list[str]]) -> dict[s
     words = [source.split() if " " in source else list(source) for source in sources]  # or characters, without spaces
     spaces = [" " if " " in source else "" for source in sources]
     ids = [[random.randrange(4, tokenizer.size) for _ in range(random.randint(3, 15))] for _ in range(share)]
-    kinds = {f"other language {i}": lines[: share // len(others)] for i, lines in enumerate(others, 1)}
+    kinds = {f"other language {i}": spread(lines, share // len(others)) for i, lines in enumerate(others, 1)}
+    shuffled = [
+        space.join(random.sample(line, len(line))) for line, space in zip(words, spaces, strict=True) if len(line) > 3
+    ]
     return {
         **kinds,
-        "shuffled words": [
-            space.join(random.sample(line, len(line)))
-            for line, space in zip(words, spaces, strict=True)
-            if len(line) > 3
-        ][:share],
+        "shuffled words": spread(shuffled, share),
         "random tokens": [tokenizer.decode(line) for line in ids],
     }
 
@@ -55,11 +52,12 @@ def main() -> None:
     given = parser.parse_args()
     model = Model.load(given.model)
     if given.source:
-        pairs = list(islice(zip(read_lines(given.source), read_lines(given.target), strict=True), MANY))
+        pairs = list(zip(read_lines(given.source), read_lines(given.target), strict=True))
     else:
-        pairs = [(pair.source, pair.target) for pair in bundled().test][:MANY]
+        pairs = [(pair.source, pair.target) for pair in bundled().test]
+    pairs = spread(pairs, MANY)
     sources = [source for source, _ in pairs]
-    others = [list(islice(read_lines(other), MANY)) for other in given.other]
+    others = [list(read_lines(other)) for other in given.other]
 
     def noticed(lines: list[str]) -> float:
         return float(np.mean([t.status in ("unknown", "doubtful") for t in model.translate(lines)]))
@@ -67,7 +65,7 @@ def main() -> None:
     found = {kind: (len(lines), noticed(lines)) for kind, lines in planted(model, sources, others).items()}
     answers = model.translate(sources)
     false = float(np.mean([t.status in ("unknown", "doubtful") for t in answers]))
-    good = np.array(chrf_of_each([t.text for t in answers], [target for _, target in pairs])) >= GOOD
+    good = np.array([is_good(t.text, target) for t, (_, target) in zip(answers, pairs, strict=True)])
     sure = np.array([t.confidence for t in answers], float)
     place = np.minimum((10 * sure).astype(int), 9)
     curve = [

@@ -22,7 +22,7 @@ from transduce.model import Model
 from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.text.special import END, UNKNOWN
 from transduce.training import calibrate
-from transduce.training.calibrate import logistic
+from transduce.training.calibrate import is_good, logistic
 from transduce.training.setup import fit
 
 
@@ -94,6 +94,15 @@ def test_a_line_is_as_doubtful_as_its_worst_sentence() -> None:
     assert (joined.status, joined.confidence) == ("doubtful", 0.2)
     assert gravest(["ok", "unknown", "doubtful"]) == "unknown"
     assert gravest(["failed", "unknown"]) == "failed"
+
+
+def test_a_translation_into_chinese_is_good_as_soon_as_one_into_english() -> None:
+    """By n-grams of six characters hardly anything but the reference itself was good in Chinese."""
+    chinese, english = "他们的幻灯片投射在身后。", "their slides are thrown on the wall behind them."
+    assert is_good("他们的幻灯片放在他们身后。", chinese)
+    assert is_good("their slides are shown on a wall behind them.", english)
+    assert not is_good("板球运动员击球。", chinese)
+    assert not is_good("a dog is lying in the grass.", english)
 
 
 def test_features_are_those_of_each_alone() -> None:

@@ -79,9 +79,10 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     return sacrebleu.corpus_bleu(list(hypotheses), [list(references)], lowercase=lowercase, tokenize=tokenize).score
 
 
-def chrf_of_each(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """chrF of every line by itself."""
-    return [sacrebleu.sentence_chrf(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
+def chrf_of_each(hypotheses: Sequence[str], references: Sequence[str], longest: int = CHRF.CHAR_ORDER) -> list[float]:
+    """chrF of every line by itself, by n-grams of at most so many characters."""
+    pairs = zip(hypotheses, references, strict=True)
+    return [sacrebleu.sentence_chrf(h, [r], char_order=longest).score for h, r in pairs]
 
 
 def bleu_words(text: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from transduce.decoding.translator import Translator
 from transduce.decoding.trust import FEATURES, Answer, Trust, Usual, features, unknown_shares
 from transduce.evaluate import chrf_of_each
 from transduce.text.normalise import normalise
+from transduce.text.sentences import is_unspaced
 from transduce.text.special import UNKNOWN
 
 FEWEST, MOST = 100, 500  # lines of validation text
@@ -41,8 +42,14 @@ def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], trainin
     planted = [line for kind in plant(pairs, translator, Random(1)) for line in kind]
     every = answers(translator, [*(source for source, _ in pairs), *planted])  # together: batches are fuller
     real, false = every[: len(pairs)], every[len(pairs) :]
-    quality = chrf_of_each([translation for _, translation in real], [target for _, target in pairs])
-    return _fit([a for a, _ in real], [a for a, _ in false], np.array(quality) >= GOOD, usual)
+    good = np.array([is_good(translation, target) for (_, translation), (_, target) in zip(real, pairs, strict=True)])
+    return _fit([a for a, _ in real], [a for a, _ in false], good, usual)
+
+
+def is_good(translation: str, reference: str) -> bool:
+    """As far as one reference can tell, by n-grams as long as a word is."""
+    longest = 2 if is_unspaced(reference) else 6  # by six, hardly anything but the reference is good in Chinese
+    return chrf_of_each([translation], [reference], longest)[0] >= GOOD
 
 
 def answers(translator: Translator, lines: Sequence[str]) -> list[tuple[Answer, str]]:
