@@ -64,7 +64,8 @@ def main() -> None:
 
     found = {kind: (len(lines), noticed(lines)) for kind, lines in planted(model, sources, others).items()}
     answers = model.translate(sources)
-    false = float(np.mean([t.status in ("unknown", "doubtful") for t in answers]))
+    flagged = np.array([t.status in ("unknown", "doubtful") for t in answers])
+    false = float(flagged.mean())
     good = np.array([is_good(t.text, target) for t, (_, target) in zip(answers, pairs, strict=True)])
     sure = np.array([t.confidence for t in answers], float)
     place = np.minimum((10 * sure).astype(int), 9)
@@ -76,6 +77,7 @@ def main() -> None:
     result = {
         "good lines": len(pairs),
         "false alarms": round(false, 4),
+        "false alarms, of translations that are good": round(float((flagged & good).mean()), 4),
         "planted lines": total,
         "noticed": round(sum(count * share for count, share in found.values()) / total, 4),
         "noticed by kind": {kind: round(share, 4) for kind, (_, share) in found.items()},

@@ -138,10 +138,11 @@ def test_a_sample_of_the_text_does_not_decide_which_labels_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "ENOUGH", 20)
-    pairs = [(f"word {i % 7}", "even" if i % 2 == 0 else "odd") for i in range(80)]  # every fourth is even
+    labels = {f"label {i}" for i in range(40)}  # more than the sample has pairs
+    pairs = [(f"word {i % 7}", f"label {i % 40}") for i in range(80)]
     settings = {"text": {"tokenizer": "words"}, "training": {"steps": 2, "validate_every": 2, "device": "cpu"}}
     model = transduce.train(tmp_path / "run", pairs, pairs[:10], preset="tiny", task="classify", **settings)
-    assert {c.text for c in model.translate("word 3", n_best=2).candidates} == {"even", "odd"}
+    assert {c.text for c in model.with_search(beam=40).translate("word 3", n_best=40).candidates} == labels
 
 
 def test_a_task_is_weaker_than_a_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from conftest import Notes, break_, bundled_pairs, quick_settings
 from transduce import cli
 from transduce.data.build import Part, build_stores
 from transduce.data.corpus import ListCorpus, Pair
-from transduce.data.facts import facts, script_of
+from transduce.data.facts import facts
 from transduce.data.store import Store
 from transduce.data.survey import survey
 from transduce.data.tokenize import Job
@@ -29,6 +29,7 @@ from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS
+from transduce.text.scripts import script_of
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint, divergence, ending, schedule, trainer
 from transduce.training.limits import Limits
@@ -66,6 +67,9 @@ def test_scripts() -> None:
     assert script_of("我想喝啤酒 OK") == "Chinese"
     assert script_of("ビールを飲みたい") == "Japanese"
     assert script_of("12 ! 3") == ""
+    assert script_of("எனக்கு ஒரு பீர் OK") == "Tamil"
+    assert script_of("আমি একটি বিয়ার চাই।") == "Bengali"
+    assert script_of("ᏣᎳᎩ ᎦᏬᏂᎯᏍᏗ") == "another script"
 
 
 def test_sides_of_different_scripts_have_their_own_vocabularies() -> None:

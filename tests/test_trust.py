@@ -15,7 +15,7 @@ from conftest import bundled_pairs, quick_settings
 from transduce import cli
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.results import Candidate, Translation, gravest, join
-from transduce.decoding.trust import FEATURES, TRUST, Answer, Trust, Usual, features, read_trust
+from transduce.decoding.trust import FEATURES, SCRIPTS, TRUST, Answer, Trust, Usual, features, read_trust
 from transduce.errors import ModelError
 from transduce.files.manifest import write_folder
 from transduce.model import Model
@@ -123,6 +123,7 @@ def test_features_are_those_of_each_alone() -> None:
     assert together[3][1] == pytest.approx(np.mean([surprise for surprise, _ in one_by_one]))
     assert together[3][2] == pytest.approx(np.mean(sorted(float(s[0]) for s, _ in one_by_one)[-5:]))
     assert together[3][3] == pytest.approx(np.mean([unseen for _, unseen in one_by_one]))
+    assert together[3][8] == pytest.approx(-np.mean(np.log(usual.share(np.array(source)))))
 
 
 def test_usual_pairs_do_not_surprise() -> None:
@@ -130,6 +131,15 @@ def test_usual_pairs_do_not_surprise() -> None:
     surprise, unseen = usual.surprise(np.array([4, 5, 7, 6]), np.array([5, 4, 6, END]))
     assert unseen.tolist() == [False, True, True, False]
     assert max(surprise[0], surprise[3]) < min(surprise[1], surprise[2])
+
+
+def test_letters_of_another_script_are_foreign() -> None:
+    """A model that reads Chinese called German ok: small pieces of words follow each other often in any text."""
+    usual = Usual.learn(np.array([4, 5]), np.array([0]), 10, text="我想喝啤酒，OK？" * 20)
+    chinese, mixed, german = (usual.foreign(text) for text in ("我想喝啤酒。", "我想喝 ok 酒。", "das ist sein Haus."))
+    assert chinese < mixed < german
+    assert usual.foreign("12:30?") == 0
+    assert Usual.learn(np.array([4, 5]), np.array([0]), 10).foreign("das") == pytest.approx(0, abs=1e-3)  # not known
 
 
 def test_pairs_are_told_apart_in_a_large_text() -> None:
@@ -148,10 +158,16 @@ def test_a_rule_of_before_there_were_two_tables_is_read(trained: Path, tmp_path:
     tensors = read_tensors(folder / TRUST)
     tensors["pairs"] = torch.zeros(2**18, dtype=torch.uint8)
     tensors["pairs"][(4 * 1_000_003 + 5 * 7_919) % 2**18] = 80  # where that version had the pair 4, 5
+    del tensors["letters"]
+    for name in ("means", "scales"):
+        tensors[name] = tensors[name][:8]
+    for name in ("doubt", "confidence"):
+        tensors[name] = torch.cat([tensors[name][:8], tensors[name][-1:]])
     write_folder(folder, {TRUST: tensor_bytes(tensors)})
     trust = read_trust(folder, Model.load(trained).tokenizers.source.size)
     assert trust is not None
     assert trust.usual.surprise(np.array([4, 4]), np.array([5, 6]))[1].tolist() == [False, True]
+    assert 0 <= trust.judge([Answer("ab", [4, 5], [6], -1.0)])[0].confidence <= 1
 
 
 def test_logistic_finds_the_odds() -> None:
@@ -171,7 +187,7 @@ def test_too_little_text_or_too_poor_a_model_gives_no_rule(trained: Path, model_
 
 def test_unknown_by_its_share() -> None:
     count = len(FEATURES)
-    usual = Usual(np.ones(10, np.float32), np.zeros((2, 8), np.uint8))
+    usual = Usual(np.ones(10, np.float32), np.zeros((2, 8), np.uint8), np.zeros(SCRIPTS, np.float32))
     rule = Trust(
         usual, np.zeros(count), np.ones(count), np.zeros(count + 1), np.zeros(count + 1), np.array([9, 0.3, 0])
     )

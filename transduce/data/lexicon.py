@@ -8,9 +8,12 @@ same place of the sentence count more (as in fast_align; Dyer et al. 2013).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
+
+from transduce.data.drawn import drawn
 
 ROUNDS = 4  # of expectation maximisation
 Ids = Sequence[int] | np.ndarray
@@ -41,7 +44,7 @@ class Cells(NamedTuple):
 
 
 def learn_lexicon(pairs: Iterable[tuple[Ids, Ids]], size: int, most: int, diagonal: float = 0.0) -> Lexicon:
-    """From encoded pairs, as many as have `most` cells together: of more text every second is taken, or fourth, ..."""
+    """From encoded pairs, as many as have `most` cells together: of more text some are drawn."""
     cells = _cells(_thinned(pairs, most))
     known, cell = np.unique(cells.source * size + cells.target, return_inverse=True)
     near = np.exp(-diagonal * cells.distance)
@@ -58,13 +61,13 @@ def learn_lexicon(pairs: Iterable[tuple[Ids, Ids]], size: int, most: int, diagon
 
 def _thinned(pairs: Iterable[tuple[Ids, Ids]], most: int) -> list[tuple[np.ndarray, np.ndarray]]:
     kept: list[tuple[np.ndarray, np.ndarray]] = []
-    cells, every = 0, 1
-    for number, (source, target) in enumerate(pairs):
-        if number % every == 0 and len(source) and len(target):
+    cells, share, draw = 0, 1.0, Random(1)
+    for source, target in pairs:
+        if draw.random() < share and len(source) and len(target):
             kept.append((np.asarray(source, np.int64), np.asarray(target, np.int64)))
             cells += len(source) * len(target)
         while cells > most and len(kept) > 1:
-            kept, every = kept[::2], 2 * every
+            kept, share = list(drawn(kept, len(kept) // 2)), share / 2
             cells = sum(len(s) * len(t) for s, t in kept)
     return kept
 

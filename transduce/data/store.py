@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transduce.data.drawn import drawn
 from transduce.files import strict_json
 from transduce.files.reading import SMALL, problem_with, read_bytes, sha256
 
@@ -117,12 +118,10 @@ class Store:
         return self._index[places, 4]
 
     def text(self, most: int) -> list[tuple[str, str]]:
-        """So many pairs as they were written, spread over all that are kept here: a file may be sorted. None where the
-        store was built without."""
+        """So many pairs as they were written, drawn from all that are kept here; none where the store has no text."""
         with open(self.folder / TEXT, encoding="utf-8", errors="surrogatepass") as stream:
             lines = stream.readlines()
-        chosen = [lines[i * len(lines) // most] for i in range(most)] if len(lines) > most else lines
-        return [tuple(strict_json.loads(line)) for line in chosen]
+        return [tuple(strict_json.loads(line)) for line in drawn(lines, most)]
 
 
 def _verified_facts(folder: Path) -> dict[str, Any]:

@@ -10,14 +10,16 @@ import zlib
 from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
+from transduce.data.drawn import drawn
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
 from transduce.text.normalise import normalise
 from transduce.text.special import MADE
 
-ENOUGH = 250_000  # pairs for a vocabulary, evenly taken; SentencePiece keeps its text in memory, about 1 kB a pair
+ENOUGH = 250_000  # pairs for a vocabulary, drawn; SentencePiece keeps its text in memory, about 1 kB a pair
 SHOWN_EVERY = 10_000  # pairs between two looks at the progress
 FEW_LABELS = 100  # up to so many need no second look
 MOST_COPIES = 0.1  # of the pairs that training does without; a text that repeats itself more is left as it is
@@ -59,7 +61,7 @@ class Survey:
     pairs: int = 0
     digest: str = ""  # of the text
     digests: list[str] = field(default_factory=list)  # of the text up to the end of each of its parts
-    sample: list[Pair] = field(default_factory=list)  # every pair, or every second, fourth, ... of a large corpus
+    sample: list[Pair] = field(default_factory=list)  # every pair, or of a large corpus some that are drawn
     labels: dict[str, int] = field(default_factory=dict)  # normalised, where targets are labels: label -> its number
     stretches: list[Stretch] = field(default_factory=list)  # of its parts
     label_of: array[int] = field(default_factory=lambda: array("i"))  # number of each pair's label
@@ -106,7 +108,7 @@ class Survey:
 
 def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: Report = SILENT) -> Survey:
     """Read all of a corpus once, which also finds whatever cannot be read or paired."""
-    result, digest, stride = Survey(), hashlib.sha256(), 1
+    result, digest, share, draw = Survey(), hashlib.sha256(), 1.0, Random(1)
     parts = parts_of(corpus)
     lines = [0] * len(parts)
     with report.progress(f"read {corpus.name}") as progress:
@@ -122,10 +124,10 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
             if labels:
                 label = normalise(target)
                 result.label_of.append(result.labels.setdefault(label, len(result.labels)))
-            if sample and (result.pairs - 1) % stride == 0:
+            if sample and draw.random() < share:
                 result.sample.append(pair)
             if len(result.sample) > ENOUGH:
-                result.sample, stride = result.sample[::2], 2 * stride
+                result.sample, share = list(drawn(result.sample, ENOUGH // 2)), share / 2
             if result.pairs % SHOWN_EVERY == 0:
                 progress.update(result.pairs, lines=f"{result.pairs:,}")
     if result.pairs == 0:

@@ -2,8 +2,9 @@
 
 A model writes fluently whatever it reads. What gives away that it does not know what it is talking about: a low
 probability of its own words; source tokens that never stood side by side in its training text (another language,
-shuffled words); words that had to be cut into crumbs; an unusual length; a translation that repeats itself. A rule over
-these is found on validation text when training ends (training/calibrate.py) and lies in the model folder.
+shuffled words), or are rare there; letters of another script; words that had to be cut into crumbs; an unusual length;
+a translation that repeats itself. A rule over these is found on validation text when training ends
+(training/calibrate.py) and lies in the model folder.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from transduce.errors import ModelError
 from transduce.files.manifest import read_manifest, verify
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import TextSettings
+from transduce.text.scripts import letters_of
 from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import FOREIGN
 
@@ -29,8 +31,10 @@ ROOM, MOST_PLACES = 4, 2**21  # places of a table for every pair that was seen, 
 STEPS = 16  # of a count's logarithm, kept in a byte
 SHARE = {1: 0.8, 2: 0.9}  # by tables: what a pair of tokens counts for, beside the second of them alone
 HOPELESS = 0.01  # confidence below which a translation is doubtful, however usual its source is
+SCRIPTS = len(letters_of(""))
 OLD_PLACES = 2**18  # of the one table that rules of an older version have
-FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
+OLD_FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
+FEATURES = (*OLD_FEATURES, "rare tokens", "foreign letters")  # rules of an older version go without these two
 
 
 class Answer(NamedTuple):
@@ -49,7 +53,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Usual:
-    """How usual tokens of the source are, and tokens side by side.
+    """How usual tokens of the source are, tokens side by side, and the scripts of its letters.
 
     Pairs are counted in two tables, each by a hash of its own: where one has mixed a pair with others, the other rarely
     has, so the lesser count is right (a count-min sketch; Cormode and Muthukrishnan, 2005).
@@ -57,26 +61,39 @@ class Usual:
 
     tokens: np.ndarray  # (vocabulary,) float32: counts
     pairs: np.ndarray  # (tables, places) uint8: logarithms of counts
+    letters: np.ndarray  # (scripts,) float32: counts
 
     @staticmethod
-    def learn(ids: np.ndarray, begins: np.ndarray, vocabulary: int) -> Usual:
-        """From sentences end to end, which begin there; one that is read several times an epoch counts once."""
+    def learn(ids: np.ndarray, begins: np.ndarray, vocabulary: int, text: str = "") -> Usual:
+        """From sentences end to end, which begin there; one that is read several times an epoch counts once. `text`:
+        some of it, for its letters."""
         ids = _with_ends(ids, np.unique(begins))
         before, after = ids[:-1], ids[1:]
         seen = len(np.unique(before * vocabulary + after))
         places = min(MOST_PLACES, 1 << (ROOM * seen - 1).bit_length())
         counts = np.stack([np.bincount(_place(before, after, by, places), minlength=places) for by in HASHES])
         logarithms = np.minimum(255, np.round(STEPS * np.log1p(counts))).astype(np.uint8)
-        return Usual(np.bincount(ids, minlength=vocabulary).astype(np.float32), logarithms)
+        letters = np.array(list(letters_of(text).values()), np.float32)
+        return Usual(np.bincount(ids, minlength=vocabulary).astype(np.float32), logarithms, letters)
 
     def surprise(self, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How surprising the second of each pair of tokens is, in nats; and whether the pair was never seen."""
         counted = [table[_place(before, after, by, len(table))] for by, table in zip(HASHES, self.pairs, strict=False)]
         seen = np.expm1(np.min(counted, axis=0) / STEPS)
-        alone = (self.tokens[after] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
+        alone = self.share(after)
         together = np.minimum(1.0, seen / np.maximum(self.tokens[before], 1.0))
         share = SHARE[len(self.pairs)]
         return -np.log(share * together + (1 - share) * alone), seen < 0.5
+
+    def share(self, tokens: np.ndarray) -> np.ndarray:
+        """What share of the text each of these tokens is; none is nothing."""
+        return (self.tokens[tokens] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
+
+    def foreign(self, text: str) -> float:
+        """How unusual the scripts of its letters are, in nats a letter; of signs and digits alone, not at all."""
+        counts = np.array(list(letters_of(text).values()))
+        shares = (self.letters + 0.001 * self.letters.sum() + 1e-6) / (self.letters.sum() + 1e-6)
+        return float(-(counts * np.log(shares)).sum() / max(1, counts.sum()))
 
 
 def _with_ends(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
@@ -103,7 +120,8 @@ class Trust:
         """Each by itself, all at once."""
         if not answers:
             return []
-        x = (features(answers, self.usual, float(self.limits[2])) - self.means) / self.scales
+        known = features(answers, self.usual, float(self.limits[2]))[:, : len(self.means)]
+        x = (known - self.means) / self.scales
         confidence = 1 / (1 + np.exp(-np.clip(x @ self.confidence[:-1] + self.confidence[-1], -30, 30)))
         doubtful = x @ self.doubt[:-1] + self.doubt[-1] > self.limits[0]
         unknown = unknown_shares(answers) > self.limits[1]
@@ -146,6 +164,8 @@ def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.
         np.abs(ratio - usual_ratio),
         np.array([_repetition(answer.tokens) for answer in answers]),
         np.log1p(lengths),
+        -_means(np.log(usual.share(np.concatenate([np.asarray(a.source, np.int64) for a in answers]))), lengths),
+        np.array([usual.foreign(answer.text) for answer in answers]),
     ])  # fmt: skip
 
 
@@ -165,6 +185,11 @@ def _surprises(answers: Sequence[Answer], lengths: np.ndarray, usual: Usual) -> 
     return mean, worst, np.bincount(which, unseen, len(answers)) / pairs
 
 
+def _means(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Of stretches of these lengths, none of which is empty."""
+    return np.add.reduceat(values, lengths.cumsum() - lengths) / lengths
+
+
 def _repetition(tokens: Sequence[object]) -> float:
     """The share of pairs of tokens that stood there before."""
     pairs = list(zip(tokens, tokens[1:], strict=False))
@@ -177,18 +202,27 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
         return None
     verify(folder, [TRUST])
     stored = read_tensors(folder / TRUST)
-    pairs, count = stored.pop("pairs", torch.zeros(0)), len(FEATURES)
+    stored.setdefault("letters", torch.zeros(SCRIPTS))
+    pairs, means = stored.pop("pairs", torch.zeros(0)), stored.get("means", torch.zeros(0))
+    count = len(OLD_FEATURES) if means.shape == (len(OLD_FEATURES),) else len(FEATURES)
     if pairs.shape == (OLD_PLACES,):
         pairs = pairs.unsqueeze(0)
     known = pairs.dim() == 2 and len(pairs) in SHARE and 0 < pairs.size(1) <= MOST_PLACES
     if not known or pairs.dtype != torch.uint8:
         raise ModelError(f"{folder / TRUST} is damaged: pairs is not what it should be; train anew")
-    shapes = {"tokens": (vocabulary,), "limits": (3,), "means": (count,), "scales": (count,)}
+    shapes = {
+        "tokens": (vocabulary,),
+        "letters": (SCRIPTS,),
+        "limits": (3,),
+        "means": (count,),
+        "scales": (count,),
+    }
     shapes |= {"doubt": (count + 1,), "confidence": (count + 1,)}
     for name, shape in shapes.items():
         value = stored.get(name, torch.zeros(0)).double()
-        negative = (name == "tokens" and bool((value < 0).any())) or (name == "scales" and bool((value <= 0).any()))
+        counts = name in ("tokens", "letters")
+        negative = (counts and bool((value < 0).any())) or (name == "scales" and bool((value <= 0).any()))
         if tuple(value.shape) != shape or negative or not value.isfinite().all():
             raise ModelError(f"{folder / TRUST} is damaged: {name} is not what it should be; train anew")
     arrays = {name: value.float().numpy() for name, value in stored.items() if name in shapes}
-    return Trust(Usual(arrays.pop("tokens"), pairs.numpy()), **arrays)
+    return Trust(Usual(arrays.pop("tokens"), pairs.numpy(), arrays.pop("letters")), **arrays)

@@ -12,7 +12,8 @@ from random import Random
 
 import numpy as np
 
-from transduce.data.store import Store
+from transduce.data.drawn import drawn
+from transduce.data.store import Side, Store
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.translator import Translator
 from transduce.decoding.trust import FEATURES, Answer, Trust, Usual, features, unknown_shares
@@ -32,18 +33,25 @@ PLANTED = 0.05  # weight of all planted lines in the confidence, against all oth
 
 def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], training: Store) -> Trust | None:
     """None where there is too little text, or the model too poor, to tell anything."""
-    pairs = [(normalise(source), normalise(target)) for source, target in pairs[:MOST]]
+    pairs = [(normalise(source), normalise(target)) for source, target in drawn(pairs, MOST)]
     if len(pairs) < FEWEST:
         return None
-    vocabulary = translator.tokenizers.source.size
-    end = int(np.searchsorted(training.source.begins, ENOUGH))
-    length = int(training.source.begins[end]) if end < len(training.source.begins) else len(training.source.ids)
-    usual = Usual.learn(training.source.ids[:length], training.source.begins[:end], vocabulary)
+    text = "\n".join(source for source, _ in pairs)
+    usual = Usual.learn(*_some_text(training.source, ENOUGH), translator.tokenizers.source.size, text)
     planted = [line for kind in plant(pairs, translator, Random(1)) for line in kind]
     every = answers(translator, [*(source for source, _ in pairs), *planted])  # together: batches are fuller
     real, false = every[: len(pairs)], every[len(pairs) :]
     good = np.array([is_good(translation, target) for (_, translation), (_, target) in zip(real, pairs, strict=True)])
     return _fit([a for a, _ in real], [a for a, _ in false], good, usual)
+
+
+def _some_text(side: Side, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences of about so many tokens together, end to end, and where each begins; once, however often it is read."""
+    each = np.unique(side.begins, return_index=True)[1]
+    many = int(len(each) * min(1.0, most / len(side.ids)))
+    chosen = each[np.array(drawn(range(len(each)), many))]
+    lengths = side.lengths[chosen]
+    return np.concatenate([side.sentence(i) for i in chosen]), lengths.cumsum() - lengths
 
 
 def is_good(translation: str, reference: str) -> bool:

@@ -12,6 +12,7 @@ from transduce.adapt.start import tokenizers_of_start
 from transduce.bundled.corpus import bundled
 from transduce.data.build import Part, build_stores, store_name
 from transduce.data.corpus import Corpus, ListCorpus, Stretch
+from transduce.data.drawn import drawn
 from transduce.data.facts import facts
 from transduce.data.one_file import Two
 from transduce.data.open import open_files, remarks
@@ -187,7 +188,7 @@ def settle(
     if not isinstance(wanted, Recipe):
         return wanted, known_before or _learn(surveyed, hold_out, wanted, report)
     known = facts(sample, surveyed.pairs)
-    surveyed.sample = surveyed.sample[:: -(-len(surveyed.sample) // VOCABULARY_PAIRS)]
+    surveyed.sample = list(drawn(surveyed.sample, VOCABULARY_PAIRS))
     labels = task_of(wanted.settings).labels
     if known.correlation < UNRELATED and known.pairs >= ENOUGH_TO_TELL and not labels:
         report.warn(
@@ -205,7 +206,7 @@ def settle(
     tokenizers = known_before or _learn_chosen(
         wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report
     )
-    pairs = [(pair.source, pair.target) for pair in sample[:: -(-len(sample) // TRIED)]]
+    pairs = [(pair.source, pair.target) for pair in drawn(sample, TRIED)]
     encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
     if wanted.settings.training.start is not None and known_before is not None:
         _warn_of_the_unknown(encoded, report)

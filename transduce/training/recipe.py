@@ -122,14 +122,14 @@ def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
         yield Choice("text.vocabulary", size, _for_words(facts.source.words, passes))
         yield from _covered(facts)
         return
-    scripts = facts.source.script, facts.target.script
-    alike = scripts[0] == scripts[1]
     sides = facts.source, facts.target
+    scripts = [side.script or "text without letters" for side in sides]
+    alike = scripts[0] == scripts[1]
     source, target = (_aligned(_vocabulary(2 * side.words, passes) + _characters(side), device) for side in sides)
     joint = settings.text.joint if recipe.has("text.joint") else alike or device == "cuda"
     if joint:
         both = f"{scripts[0]} and {scripts[1]} together: a GPU has time to score the tokens of both"
-        yield Choice("text.joint", True, f"both sides are {scripts[0] or 'without letters'}" if alike else both)
+        yield Choice("text.joint", True, f"both sides are {scripts[0]}" if alike else both)
         size = _aligned(_shared_vocabulary(facts, passes) if alike else _joined_vocabulary(source, target), device)
         yield Choice("text.vocabulary", size, _for_words(facts.target.words, passes))
     else:
