@@ -544,10 +544,12 @@ def test_a_run_goes_on_with_more_text(tmp_path: Path, given: bool) -> None:
     again = grow(run, files[:2], 84, valid)
     assert not any("has grown" in words for words in again)
     assert state_of(run).data == after.data
-    done = grow(run, files, 84, valid)  # but there is no time for it
-    assert any("grown to 900 pairs" in words for words in done)
-    assert any(words.startswith("all steps done: step 84") for words in done)
-    grow(run, files, 100, valid)
+    files_before = {path.name: path.read_bytes() for path in run.glob("*.safetensors")}
+    with pytest.raises(SettingsError, match="the text of .* has grown, but its time is over"):
+        grow(run, files, 84, valid)
+    assert {path.name: path.read_bytes() for path in run.glob("*.safetensors")} == files_before
+    said = grow(run, files, 100, valid)
+    assert given != any(words.startswith("the model as it is, on this text: validation") for words in said)
     assert state_of(run).step == 100
     sides.append(sides_of(run, given))
     for (trained, validated), (later_trained, later_validated) in itertools.pairwise(sides):
@@ -602,6 +604,120 @@ def test_text_that_is_not_more_is_refused(tmp_path: Path) -> None:
     parallel(tmp_path, "a", pairs[1:301])
     with pytest.raises(DataError, match="was trained on other text"):
         grow(tmp_path / "run", [first, second], 12)
+
+
+def test_a_harder_text_that_comes_later_is_no_divergence() -> None:
+    """The loss of before was no measure any more; the run went back to its beginning, and what it had learned was
+    gone."""
+    state = RunState(step=600, data="a", valid_data="b", lowest_loss=0.5, worse_lines=1, usual_loss=0.6, lines=9)
+    state.take_text_of(RunState(data="c", valid_data="d"))
+    assert (state.grown, state.lowest_loss, state.lines) == (600, None, 0)
+    for loss in (6.5, 6.4, 6.3):
+        divergence.note_loss(state, loss)
+    assert not divergence.has_diverged(state)
+    bad = Validation(6.4, 0.1)
+    state.step = 700
+    assert not divergence.learns_nothing(state, bad, 6.4, 100)
+    state.step = 1200
+    assert divergence.learns_nothing(state, bad, 6.4, 100)
+    assert not divergence.has_nothing_good(state, 6.4)
+
+
+def test_a_run_that_has_ended_is_not_given_less_time(tmp_path: Path) -> None:
+    """It went back to before its decay, ended earlier, and its last checkpoint was gone."""
+    files, run = [parallel(tmp_path, "a", bundled_pairs(300))], tmp_path / "run"
+    grow(run, files, 40)
+    with pytest.raises(SettingsError, match="has had that and more, 40 steps .* of the whole run"):
+        grow(run, files, 30)
+    assert state_of(run).step == 40
+
+
+def test_a_kill_after_more_time_loses_neither_the_model_nor_its_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints after the one that it goes on from are removed; what it had reached was only in memory then."""
+    files, run = [parallel(tmp_path, "a", bundled_pairs(300))], tmp_path / "run"
+    grow(run, files, 40)
+    was, model = state_of(run), (run / "model.safetensors").read_bytes()
+
+    def killed(trained: trainer.Trainer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "judge_start", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            grow(run, files, 80)
+        state = state_of(run)
+        assert state.step < was.step
+        assert state.decay is None
+        assert state.best == was.best
+    assert (run / "model.safetensors").read_bytes() == (run / "weights" / "best.safetensors").read_bytes() == model
+
+
+# ---- what strangers bring
+
+
+def learn(folder: Path, pairs: list[tuple[str, str]], **sections: dict) -> list[str]:
+    """What a short run says of this text."""
+    run, (source, target), notes = folder / "run", parallel(folder, "own", pairs), Notes()
+    flags: Overrides = {
+        "data": {"source": source, "target": target} | sections.pop("data", {}),
+        "model": {"layers": 1, "d_model": 32, "d_ff": 48, "heads": 2},
+        "training": {"steps": 4, "device": "cpu"},
+        **sections,
+    }
+    wanted = resolve(run, None, None, flags)
+    fit(run, *open_corpora(settings_of(wanted), notes), wanted, notes)
+    return notes.said
+
+
+def test_a_paragraph_among_sentences_is_not_tried(tmp_path: Path) -> None:
+    pairs = bundled_pairs(30)
+    pairs[4] = tuple(" ".join(pair[i] for pair in bundled_pairs(400)) for i in (0, 1))
+    assert any("dropped: 1 too long" in words for words in learn(tmp_path, pairs))
+
+
+def test_the_longest_sentence_fits_a_batch(tmp_path: Path) -> None:
+    pairs = bundled_pairs(200)
+    pairs[4] = tuple(" ".join(pair[i] for pair in bundled_pairs(80)) for i in (0, 1))
+    assert any("batches of 1,024" in words for words in learn(tmp_path, pairs, data={"max_tokens": 1000}))
+
+
+def test_what_is_set_aside_may_be_blank(tmp_path: Path) -> None:
+    pairs = bundled_pairs(20)
+    (aside,) = survey(ListCorpus(pairs, "pairs")).hold_out(1000).lines(20)
+    pairs[aside - 1] = ("", pairs[aside - 1][1])
+    assert any("so there is none" in words for words in learn(tmp_path, pairs))
+
+
+def test_a_run_that_never_began_keeps_its_text(tmp_path: Path) -> None:
+    """With other minutes it was trained on the bundled corpus."""
+    pairs, run = bundled_pairs(40), tmp_path / "run"
+    learn(tmp_path, pairs)
+    shutil.rmtree(run / "training")
+    for name in ("model.safetensors", "weights"):
+        path = run / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    now = settings_of(resolve(run, None, None, {"training": {"steps": 6}}))
+    assert now.data.source == str(tmp_path / "own.de")
+    assert now.training.steps == 6
+
+
+def test_many_characters_get_room(tmp_path: Path) -> None:
+    """Korean of few lines has more syllables than its words are given tokens for."""
+    draw = np.random.default_rng(1)
+    syllables = [chr(0xAC00 + int(i)) for i in draw.choice(11172, 600, replace=False)]
+    words = ["".join(draw.choice(syllables, 2)) for _ in range(400)]
+    pairs = [(" ".join(draw.choice(words, 5)), target) for _, target in bundled_pairs(200)]
+    assert any("room for its characters" in words for words in learn(tmp_path, pairs))
+
+
+def test_terms_are_judged_by_their_loss(tmp_path: Path) -> None:
+    """BLEU counts four words in a row, so a list of terms has none, however good the model."""
+    pairs = [(source.split()[0], target.split()[0]) for source, target in bundled_pairs(300)]
+    said = learn(tmp_path, pairs)
+    assert any("validation loss" in words for words in said)
+    assert not any("BLEU" in words for words in said)
 
 
 # ---- going wrong

@@ -11,6 +11,7 @@ from typing import Any
 
 import sacrebleu
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.bleu import MAX_NGRAM_ORDER
 from sacrebleu.significance import PairedTest
 
 from transduce.errors import DataError, SettingsError
@@ -83,6 +84,12 @@ def chrf_of_each(hypotheses: Sequence[str], references: Sequence[str], longest: 
     """chrF of every line by itself, by n-grams of at most so many characters."""
     pairs = zip(hypotheses, references, strict=True)
     return [sacrebleu.sentence_chrf(h, [r], char_order=longest).score for h, r in pairs]
+
+
+def has_ngrams(references: Sequence[str], tokenize: str = "13a") -> bool:
+    """Whether BLEU can tell anything: at least one line in ten has the four words that its longest n-grams take."""
+    words = BLEU(tokenize=tokenize).tokenizer
+    return 10 * sum(len(words(line.strip()).split()) >= MAX_NGRAM_ORDER for line in references) >= len(references)
 
 
 def bleu_words(text: str) -> tuple[str, ...]:

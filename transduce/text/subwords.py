@@ -19,12 +19,16 @@ from transduce.text.special import BEGIN, END, PAD, UNKNOWN, UNKNOWN_SURFACE
 _LONG_WORD = re.compile(r"\S{10000}")
 
 
-class VocabularyTooLarge(SettingsError):
-    """More tokens than the text has words and parts of words for."""
+class WrongVocabulary(SettingsError):
+    """More tokens than the text has words and parts of words for, or fewer than it has characters."""
 
-    def __init__(self, wanted: int, most: int, name: str = "text.vocabulary") -> None:
-        super().__init__(f"{name}={wanted} is larger than the training text supports; set it to {most} or less")
-        self.wanted, self.most, self.name = wanted, most, name
+    def __init__(self, wanted: int, possible: int, name: str = "text.vocabulary", way_out: str = "") -> None:
+        large = wanted > possible
+        what = (
+            "larger than the training text supports" if large else "too small for the characters of the training text"
+        )
+        super().__init__(f"{name}={wanted} is {what}; set it to {possible} or {'less' if large else 'more'}{way_out}")
+        self.wanted, self.possible, self.name, self.way_out = wanted, possible, name, way_out
 
 
 class SubwordTokenizer:
@@ -118,12 +122,10 @@ class SubwordTokenizer:
 def _explain(message: str, settings: TextSettings) -> SettingsError:
     """SentencePiece's complaint in the words of our settings."""
     if match := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
-        return VocabularyTooLarge(settings.vocabulary, int(match[1]))
+        return WrongVocabulary(settings.vocabulary, int(match[1]))
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return SettingsError(
-            f"text.vocabulary={settings.vocabulary} is too small for the characters of the training text; "
-            f"set it to {match[1]} or more, or lower text.coverage={settings.coverage}"
-        )
+        lower = f", or lower text.coverage={settings.coverage}"
+        return WrongVocabulary(settings.vocabulary, int(match[1]), way_out=lower)
     if "sentences_.empty()" in message:
         return SettingsError("the training text has no words: it is empty, or all its lines are")
     return SettingsError(f"SentencePiece could not learn a vocabulary from the training text: {message}")

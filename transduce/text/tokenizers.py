@@ -22,7 +22,7 @@ from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokeniz
 from transduce.text.moses import MosesTokenizer
 from transduce.text.protect import MARKS, Protection
 from transduce.text.special import UNKNOWN
-from transduce.text.subwords import SubwordTokenizer, VocabularyTooLarge
+from transduce.text.subwords import SubwordTokenizer, WrongVocabulary
 
 FOREIGN = ("bytes", "moses")  # tokenizers that only converted models have; their pieces show no spaces
 WITH_MARK = 8  # one in so many tokens may be a word with a mark of case
@@ -131,10 +131,10 @@ class Tokenizers:
             reserved = [*_reserved(texts(*sides), own), *(f" {mark}" for mark in directions if 0 in sides)]
             try:
                 return kind.train(texts(*sides), own, reserved)
-            except VocabularyTooLarge as error:
+            except WrongVocabulary as error:
                 apart = sides == (1,) and settings.target_vocabulary is not None
                 name = "text.target_vocabulary" if apart else "text.vocabulary"
-                raise VocabularyTooLarge(error.wanted, error.most, name) from error
+                raise WrongVocabulary(error.wanted, error.possible, name, error.way_out) from error
 
         if settings.joint:
             both = learn(of_source, 0, 1)

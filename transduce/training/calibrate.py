@@ -33,7 +33,8 @@ PLANTED = 0.05  # weight of all planted lines in the confidence, against all oth
 
 def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], training: Store) -> Trust | None:
     """None where there is too little text, or the model too poor, to tell anything."""
-    pairs = [(normalise(source), normalise(target)) for source, target in drawn(pairs, MOST)]
+    whole = [(s, t) for s, t in ((normalise(source), normalise(target)) for source, target in pairs) if s and t]
+    pairs = drawn(whole, MOST)
     if len(pairs) < FEWEST:
         return None
     text = "\n".join(source for source, _ in pairs)

@@ -17,7 +17,7 @@ from transduce.errors import DataError, ModelError, UserError
 from transduce.files import metrics
 from transduce.files.atomic import clear_parts
 from transduce.files.manifest import is_copy_of, remove_from_folder, write_folder
-from transduce.files.run_folder import MODEL, REPLACED, RunFolder, step_of, weights_name
+from transduce.files.run_folder import MODEL, REPLACED, STATE, RunFolder, step_of, weights_name
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import shapes, tensor_bytes
 from transduce.report import Report
@@ -66,6 +66,7 @@ class Keeper:
         for complaint in complaints:
             self.report.warn(f"passed over a checkpoint: {complaint}")
         state = self.fresh = fresh
+        stable: Path | None = None
         if newest is None:
             refuse_to_replace(self.run)
         else:
@@ -86,6 +87,9 @@ class Keeper:
         self.processes.gather(None)  # all have read it
         if self.processes.is_main:
             self.run.training.mkdir(parents=True, exist_ok=True)  # tells a run from a model
+            if stable is not None:  # before what came after it is removed: a kill between loses neither
+                keep_model(self.run)
+                write_folder(stable, {STATE: state.to_json()})
             self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
             self._repair(state)
@@ -222,6 +226,12 @@ class Keeper:
         """Kept weights that are what they were, and of this model."""
         wanted = shapes(self.updater.model)
         return {step: path for step, path in self.run.kept_weights().items() if is_whole(path, wanted)}
+
+
+def keep_model(run: RunFolder) -> None:
+    """The one in use, as the best until it is beaten."""
+    if run.model.exists():
+        write_folder(run.path, {weights_name("best"): run.model.read_bytes()})
 
 
 def refuse_to_replace(run: RunFolder) -> None:

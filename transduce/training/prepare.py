@@ -30,12 +30,13 @@ from transduce.settings.sections import DataSettings, Settings, listed
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
 from transduce.text.special import UNKNOWN
-from transduce.text.subwords import VocabularyTooLarge
+from transduce.text.subwords import WrongVocabulary
 from transduce.text.tokenizers import Tokenizers, file_names
 from transduce.training import checkpoint
 from transduce.training.chosen import choose_again, keep_choices
 from transduce.training.distributed import Processes
 from transduce.training.keeper import refuse_to_replace
+from transduce.training.more import refuse_less_time, refuse_no_time
 from transduce.training.recipe import Choice, Machine, Recipe, for_text, for_time, settings_of
 from transduce.training.state import read_state
 from transduce.training.trial import seconds_an_update
@@ -125,7 +126,9 @@ def _prepare(
     settings = settings_of(wanted)
     labels = task_of(settings).labels
     goes_on = run.has_started
-    if not goes_on:
+    if goes_on:
+        refuse_less_time(run, settings)
+    else:
         refuse_to_replace(run)
     other = None if validation is None else survey(validation, labels=labels, report=report)  # first: it is soon known
     surveyed = survey(training, sample=not goes_on, labels=labels, report=report)
@@ -150,8 +153,13 @@ def _prepare(
     parts = [stores.training_part(hold_out, surveyed.stretches)]
     parts += [stores.validation_part(hold_out)] if hold_out.every is not None else []
     train, *valid = stores.build(training, surveyed, parts)
+    _refuse_empty(train, training)
+    if valid and not len(valid[0]):
+        report.warn("no pair that is set aside for validation can be used, so there is none; give it --valid-source")
+        valid = []
     if validation is not None and other is not None:
         valid = stores.build(validation, other, [stores.validation_part(HoldOut(every=1))])
+        _refuse_empty(valid[0], validation)
     if goes_on and isinstance(wanted, Recipe):
         for words in choose_again(run, wanted, train):
             report.say(words)
@@ -207,7 +215,10 @@ def settle(
         wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report
     )
     pairs = [(pair.source, pair.target) for pair in drawn(sample, TRIED)]
-    encoded = tokenizers.encode_pairs(list(_Normalised(pairs)))
+    longest = wanted.settings.data.max_tokens
+    encoded = [pair for pair in tokenizers.encode_pairs(list(_Normalised(pairs))) if max(map(len, pair)) < longest]
+    if not encoded:
+        raise DataError(f"no pair has fewer than data.max_tokens={longest} tokens a side: cut the text into sentences")
     if wanted.settings.training.start is not None and known_before is not None:
         _warn_of_the_unknown(encoded, report)
     tokens = sum(len(pair[0 if labels else 1]) + 1 for pair in encoded) / len(encoded)  # of what is long
@@ -231,14 +242,17 @@ def _warn_of_the_unknown(encoded: Sequence[tuple[list[int], list[int]]], report:
 
 
 def _learn_chosen(recipe: Recipe, learn: Callable[[Settings], Tokenizers], report: Report) -> Tokenizers:
-    """The vocabulary that a recipe chose; a smaller one where the text does not support it."""
+    """The vocabulary that a recipe chose; one of another size where the text does not support it."""
     while True:
         try:
             return learn(recipe.settings)
-        except VocabularyTooLarge as error:
+        except WrongVocabulary as error:
             if recipe.has(error.name):
                 raise
-            for words in recipe.choose(iter([Choice(error.name, error.most, "all that the text supports")])):
+            large = error.wanted > error.possible
+            why = "all that the text supports" if large else "room for its characters, and as much for what they make"
+            size = error.possible if large else 2 * error.possible
+            for words in recipe.choose(iter([Choice(error.name, size, why)])):
                 report.say(words)
 
 
@@ -309,9 +323,10 @@ class _Stores(NamedTuple):
         for known, every in tries:
             if self._names(surveyed.first(known), every)[0] == was:
                 if known < parts:
+                    refuse_no_time(self.run, self.settings)
                     self.report.say(f"the text has grown to {surveyed.pairs:,} pairs: a new pass over it begins")
                 earlier = (self._names(surveyed.first(count), every) for count in range(1, parts))
-                return surveyed.one_of(every), [name for names in earlier for name in names]
+                return surveyed.one_of(every), ["", *(name for names in earlier for name in names)]
         return None
 
     def _names(self, surveyed: Survey, every: int | None) -> tuple[str, str]:
@@ -327,8 +342,9 @@ class _Stores(NamedTuple):
             self.report.say(f"{corpus.name}: {store.counts}")
             if len(store) != store.counts.kept:
                 self.report.say(f"by their weights (data.weight), an epoch goes through {len(store):,} pairs")
-            if len(store) == 0:
-                raise DataError(
-                    f"every pair of {corpus.name} was left out ({store.counts}); loosen data.max_tokens or others"
-                )
         return stores
+
+
+def _refuse_empty(store: Store, corpus: Corpus) -> None:
+    if len(store) == 0:
+        raise DataError(f"every pair of {corpus.name} was left out ({store.counts}); loosen data.max_tokens or others")

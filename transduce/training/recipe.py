@@ -212,7 +212,8 @@ def _rounded(number: float) -> str:
 
 def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> Iterator[str]:
     """Model, batches and learning rate for the time given, or for one that is proposed. Tells its choices."""
-    yield from recipe.choose(iter([Choice("batch.tokens", smallest_batch(machine.device))]))
+    smallest = smallest_batch(machine.device, recipe.settings.data.max_tokens)
+    yield from recipe.choose(iter([Choice("batch.tokens", smallest)]))
     if recipe.settings.training.minutes is None and not recipe.has("training.steps", "training.epochs"):
         yield from recipe.choose(iter([_propose(facts, tokens_a_pair, machine, recipe)]))
     yield from recipe.choose(iter([Choice("training.steps", None)] if recipe.settings.training.minutes else []))
@@ -226,9 +227,9 @@ def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe, machine.device))
 
 
-def smallest_batch(device: str) -> int:
-    """Slots a side. A GPU has no use for fewer."""
-    return LARGEST_BATCH if device == "cuda" else SMALLEST_BATCH
+def smallest_batch(device: str, longest: int) -> int:
+    """Slots a side. A GPU has no use for fewer, and the longest sentence must fit."""
+    return max(LARGEST_BATCH if device == "cuda" else SMALLEST_BATCH, 1 << (longest - 1).bit_length())
 
 
 def _pace(size: Size, machine: Machine, recipe: Recipe) -> float:

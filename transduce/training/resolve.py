@@ -48,7 +48,8 @@ def resolve(
     folder, file = RunFolder(run), config_file.read(config) if config else {}
     _refuse_damaged(folder)
     given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
-    if not folder.config.exists() or (given and not folder.has_started):  # what failed before its first step is new
+    anew = given and not folder.has_started and (preset is not None or _name_text(file, flags))
+    if not folder.config.exists() or anew:  # what failed before its first step is new, if it is given its text again
         return _for_new_run(run, preset, TASKS[task], file, flags)
     before = config_file.read_whole(folder.config)
     if task_of(before) != TASKS[task] and task != "translate":
@@ -67,9 +68,7 @@ def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, fla
         raise SettingsError(f"{run} exists and is not a run folder; choose another name")
     if start := start_of(file, flags):
         return _from_model(start, preset, task, file, flags)
-    sections = [layer.get("data") for layer in (file, flags)]
-    own_text = any(isinstance(keys, dict) and keys.get("source") for keys in sections)
-    if preset == AUTO or (preset is None and own_text):
+    if preset == AUTO or (preset is None and _name_text(file, flags)):
         recipe = Recipe(task.settings, file, flags)
         check_idle(recipe.settings)
         return recipe
@@ -83,6 +82,11 @@ def _for_new_run(run: Path, preset: str | None, task: Task, file: Overrides, fla
         raise SettingsError("model.kind=fasttext is trained with --task classify --preset fasttext")
     check_idle(resolved)
     return resolved
+
+
+def _name_text(*layers: Overrides) -> bool:
+    sections = [layer.get("data") for layer in layers]
+    return any(isinstance(keys, dict) and keys.get("source") for keys in sections)
 
 
 def _from_model(start: Path, preset: str | None, task: Task, file: Overrides, flags: Overrides) -> Recipe:

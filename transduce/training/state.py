@@ -30,6 +30,7 @@ class RunState:
     target_tokens: int = 0
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
+    grown: int = 0  # the step at which further text came to it; 0: none has
     valid_data: str | None = None  # and that is validated on; "": there is none; none: an older version did not say
     layout: str = "buckets"  # of its batches, by which `batch` counts
     batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them
@@ -114,11 +115,13 @@ class RunState:
         """Go on with a text that has grown: with a new pass over it. Where what was set aside of it has grown too, what
         was found on less of it is no measure any more."""
         if self.valid_data != fresh.valid_data:
-            self.validations, self.validated, self.since_best = [], 0, 0
+            self.validations, self.validated, self.since_best = [], self.step, 0
             self.best_loss, self.best_score = None, None
         if self.data != fresh.data:
-            self.epoch, self.batch = self.epoch + (self.batch > 0), 0
+            self.epoch, self.batch, self.grown = self.epoch + (self.batch > 0), 0, self.step
             self.doubts, self.apart = 0, None
+            self.lowest_loss, self.worse_lines = None, 0  # what is new may be harder
+            self.usual_loss, self.lines = 0.0, 0
         self.data, self.valid_data = fresh.data, fresh.valid_data
 
     def to_json(self) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from transduce.data.batches import Batch, Batches
 from transduce.errors import Stopped
+from transduce.models.load import load
 from transduce.models.weights import weights_of
 from transduce.report import Report
 from transduce.signals import Signals, catch_signals
@@ -26,7 +27,7 @@ from transduce.training.divergence import (
 from transduce.training.ending import Ending, Pace
 from transduce.training.faults import too_many_skipped
 from transduce.training.journal import Journal
-from transduce.training.keeper import Keeper
+from transduce.training.keeper import Keeper, keep_model
 from transduce.training.pairing import many_apart
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
@@ -82,6 +83,7 @@ class Trainer:
         with catch_signals() as signals:
             try:
                 start = judge_start(self)
+                judge_model_before(self)
                 while (reason := self._train(signals)) == DIVERGED:
                     self._calm_down()
                 if reason is None:
@@ -281,6 +283,23 @@ def judge_start(trainer: Trainer) -> Validation | None:
     trainer.report.say(f"{start} {how}: validation {result.describe(validator.task.measure)}")
     trainer.journal.validated("start", result, trainer.state, trainer.clock.seconds)
     return result
+
+
+def judge_model_before(trainer: Trainer) -> None:
+    """Where what is set aside has grown with the text, the model in use has to be beaten on all of it."""
+    state, keeper = trainer.state, trainer.keeper
+    if not state.grown == state.step > 0 or state.best is not None or not keeper.run.model.exists():
+        return
+    result = trainer.validator.validate(load(keeper.run.path, trainer.validator.device)[0])
+    if result is None:
+        return
+    state.best_loss, state.best_score = result.loss, result.score
+    trainer.report.say(
+        f"the model as it is, on this text: validation {result.describe(trainer.validator.task.measure)}"
+    )
+    keeper.processes.gather(None)  # all have read it
+    if keeper.processes.is_main:
+        keep_model(keeper.run)
 
 
 def compare_with_start(trainer: Trainer, start: Validation | None, outcome: Outcome) -> None:

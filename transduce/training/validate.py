@@ -82,7 +82,8 @@ def _finite(loss: float) -> float:
 def make_score(
     settings: Settings, tokenizers: Tokenizers, pairs: list[tuple[str, str]], device: str, processes: Processes
 ) -> Callable[[Seq2Seq], float] | None:
-    """A function that decodes the sources of some pairs greedily and scores the result: BLEU, or accuracy of labels."""
+    """A function that decodes the sources of some pairs greedily and scores the result: BLEU, or accuracy of labels.
+    None where there is nothing to score: no pairs, or terms and names that are too short for BLEU."""
     tokenize, task = settings.training.bleu_tokenizer, task_of(settings)
     evaluate.metrics(tokenize)  # complain now, not after an hour
     if not pairs:
@@ -100,4 +101,6 @@ def make_score(
     if task.labels:
         labels = [normalise(label) for label in references]
         return lambda model: 100 * evaluate.exact_match(decode(model), labels)
+    if not evaluate.has_ngrams(references, tokenize):
+        return None
     return lambda model: evaluate.bleu(decode(model), references, tokenize, settings.text.lowercase)
