@@ -15,11 +15,12 @@ from conftest import bundled_pairs, quick_settings
 from transduce import cli
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.results import Candidate, Translation, gravest, join
-from transduce.decoding.trust import FEATURES, SCRIPTS, TRUST, Answer, Trust, Usual, features, read_trust
+from transduce.decoding.trust import FEATURES, TRUST, Answer, Trust, Usual, features, read_trust
 from transduce.errors import ModelError
 from transduce.files.manifest import write_folder
 from transduce.model import Model
 from transduce.models.weights import read_tensors, tensor_bytes
+from transduce.text.scripts import NAMES
 from transduce.text.special import END, UNKNOWN
 from transduce.training import calibrate
 from transduce.training.calibrate import is_good, logistic
@@ -136,10 +137,12 @@ def test_usual_pairs_do_not_surprise() -> None:
 def test_letters_of_another_script_are_foreign() -> None:
     """A model that reads Chinese called German ok: small pieces of words follow each other often in any text."""
     usual = Usual.learn(np.array([4, 5]), np.array([0]), 10, text="我想喝啤酒，OK？" * 20)
-    chinese, mixed, german = (usual.foreign(text) for text in ("我想喝啤酒。", "我想喝 ok 酒。", "das ist sein Haus."))
+    chinese, mixed, german = usual.foreign(["我想喝啤酒。", "我想喝 ok 酒。", "das ist sein Haus."])
     assert chinese < mixed < german
-    assert usual.foreign("12:30?") == 0
-    assert Usual.learn(np.array([4, 5]), np.array([0]), 10).foreign("das") == pytest.approx(0, abs=1e-3)  # not known
+    assert usual.foreign(["12:30?", "我", ""])[[0, 2]].tolist() == [0, 0]
+    assert Usual.learn(np.array([4, 5]), np.array([0]), 10).foreign(["das"])[0] == pytest.approx(
+        0, abs=1e-3
+    )  # not known
 
 
 def test_pairs_are_told_apart_in_a_large_text() -> None:
@@ -187,7 +190,7 @@ def test_too_little_text_or_too_poor_a_model_gives_no_rule(trained: Path, model_
 
 def test_unknown_by_its_share() -> None:
     count = len(FEATURES)
-    usual = Usual(np.ones(10, np.float32), np.zeros((2, 8), np.uint8), np.zeros(SCRIPTS, np.float32))
+    usual = Usual(np.ones(10, np.float32), np.zeros((2, 8), np.uint8), np.zeros(len(NAMES), np.float32))
     rule = Trust(
         usual, np.zeros(count), np.ones(count), np.zeros(count + 1), np.zeros(count + 1), np.array([9, 0.3, 0])
     )

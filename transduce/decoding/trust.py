@@ -21,7 +21,7 @@ from transduce.errors import ModelError
 from transduce.files.manifest import read_manifest, verify
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import TextSettings
-from transduce.text.scripts import letters_of
+from transduce.text.scripts import NAMES, script_ids
 from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import FOREIGN
 
@@ -31,7 +31,6 @@ ROOM, MOST_PLACES = 4, 2**21  # places of a table for every pair that was seen, 
 STEPS = 16  # of a count's logarithm, kept in a byte
 SHARE = {1: 0.8, 2: 0.9}  # by tables: what a pair of tokens counts for, beside the second of them alone
 HOPELESS = 0.01  # confidence below which a translation is doubtful, however usual its source is
-SCRIPTS = len(letters_of(""))
 OLD_PLACES = 2**18  # of the one table that rules of an older version have
 OLD_FEATURES = ("log-probability", "surprise", "worst half", "unseen pairs", "crumbs", "ratio", "repetition", "length")
 FEATURES = (*OLD_FEATURES, "rare tokens", "foreign letters")  # rules of an older version go without these two
@@ -61,7 +60,7 @@ class Usual:
 
     tokens: np.ndarray  # (vocabulary,) float32: counts
     pairs: np.ndarray  # (tables, places) uint8: logarithms of counts
-    letters: np.ndarray  # (scripts,) float32: counts
+    letters: np.ndarray  # (scripts,) float32: counts; the first, of what is no letter, is 0
 
     @staticmethod
     def learn(ids: np.ndarray, begins: np.ndarray, vocabulary: int, text: str = "") -> Usual:
@@ -73,7 +72,8 @@ class Usual:
         places = min(MOST_PLACES, 1 << (ROOM * seen - 1).bit_length())
         counts = np.stack([np.bincount(_place(before, after, by, places), minlength=places) for by in HASHES])
         logarithms = np.minimum(255, np.round(STEPS * np.log1p(counts))).astype(np.uint8)
-        letters = np.array(list(letters_of(text).values()), np.float32)
+        letters = np.bincount(script_ids(text), minlength=len(NAMES)).astype(np.float32)
+        letters[0] = 0
         return Usual(np.bincount(ids, minlength=vocabulary).astype(np.float32), logarithms, letters)
 
     def surprise(self, before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -89,11 +89,13 @@ class Usual:
         """What share of the text each of these tokens is; none is nothing."""
         return (self.tokens[tokens] + 0.1) / (self.tokens.sum() + 0.1 * len(self.tokens))
 
-    def foreign(self, text: str) -> float:
-        """How unusual the scripts of its letters are, in nats a letter; of signs and digits alone, not at all."""
-        counts = np.array(list(letters_of(text).values()))
+    def foreign(self, texts: Sequence[str]) -> np.ndarray:
+        """How unusual the scripts of their letters are, in nats a letter; of signs and digits alone, not at all."""
         shares = (self.letters + 0.001 * self.letters.sum() + 1e-6) / (self.letters.sum() + 1e-6)
-        return float(-(counts * np.log(shares)).sum() / max(1, counts.sum()))
+        ids, which = script_ids("".join(texts)), np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        letters, which = ids[ids > 0], which[ids > 0]
+        total = np.bincount(which, -np.log(shares)[letters], len(texts))
+        return total / np.maximum(1, np.bincount(which, minlength=len(texts)))
 
 
 def _with_ends(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
@@ -165,7 +167,7 @@ def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.
         np.array([_repetition(answer.tokens) for answer in answers]),
         np.log1p(lengths),
         -_means(np.log(usual.share(np.concatenate([np.asarray(a.source, np.int64) for a in answers]))), lengths),
-        np.array([usual.foreign(answer.text) for answer in answers]),
+        usual.foreign([answer.text for answer in answers]),
     ])  # fmt: skip
 
 
@@ -202,7 +204,7 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
         return None
     verify(folder, [TRUST])
     stored = read_tensors(folder / TRUST)
-    stored.setdefault("letters", torch.zeros(SCRIPTS))
+    stored.setdefault("letters", torch.zeros(len(NAMES)))
     pairs, means = stored.pop("pairs", torch.zeros(0)), stored.get("means", torch.zeros(0))
     count = len(OLD_FEATURES) if means.shape == (len(OLD_FEATURES),) else len(FEATURES)
     if pairs.shape == (OLD_PLACES,):
@@ -212,7 +214,7 @@ def read_trust(folder: Path, vocabulary: int) -> Trust | None:
         raise ModelError(f"{folder / TRUST} is damaged: pairs is not what it should be; train anew")
     shapes = {
         "tokens": (vocabulary,),
-        "letters": (SCRIPTS,),
+        "letters": (len(NAMES),),
         "limits": (3,),
         "means": (count,),
         "scales": (count,),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from functools import cache
 
-SCRIPTS = {
+import numpy as np
+
+SCRIPTS = {  # ranges of letters, as regular expressions have them
     "Latin": "A-Za-z\u00c0-\u024f\u1e00-\u1eff",
     "Greek": "\u0370-\u03ff\u1f00-\u1fff",
     "Cyrillic": "\u0400-\u052f",
@@ -34,18 +36,29 @@ SCRIPTS = {
     "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
 }
 UNSPACED = {"Thai", "Lao", "Burmese", "Khmer", "Tibetan", "Japanese", "Chinese"}
-_LETTERS = {name: re.compile(f"[{letters}]") for name, letters in SCRIPTS.items()}
-_LETTERS["another script"] = re.compile(rf"[^\W\d_{''.join(SCRIPTS.values())}]")
+NAMES = ("", *SCRIPTS, "another script")  # of what is no letter, first; trust.safetensors counts in this order
+BEYOND = 0x40000  # code points from there on are no letters
 
 
-def letters_of(text: str) -> dict[str, int]:
-    """How many letters of each script it has."""
-    return {name: len(letters.findall(text)) for name, letters in _LETTERS.items()}
+def script_ids(text: str) -> np.ndarray:
+    """The number of the script of each character."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _table()[np.minimum(codes, BEYOND)]
+
+
+@cache
+def _table() -> np.ndarray:
+    """The same of each code point."""
+    table = np.array([(len(NAMES) - 1) * chr(code).isalpha() for code in range(BEYOND + 1)], np.uint8)
+    for number, ranges in enumerate(SCRIPTS.values(), 1):
+        for first, _, last in zip(*[iter(ranges)] * 3, strict=True):
+            table[ord(first) : ord(last) + 1] = number
+    return table
 
 
 def script_of(text: str) -> str:
     """The script that most of its letters are of. Japanese is written with Chinese letters too: some kana tell."""
-    counts = letters_of(text)
+    counts = dict(zip(NAMES[1:], np.bincount(script_ids(text), minlength=len(NAMES))[1:].tolist(), strict=True))
     if counts["Japanese"] > 0.1 * counts["Chinese"]:
         counts["Japanese"] += counts["Chinese"]
     most = max(counts, key=counts.__getitem__)
