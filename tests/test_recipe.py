@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -391,7 +392,7 @@ def clocked(minutes: float, **training: object) -> Settings:
     )
 
 
-def test_a_run_by_the_clock_ends_decayed_and_in_time(tmp_path: Path) -> None:
+def test_a_run_by_the_clock_ends_decayed_and_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
     for minutes in (0.12, 0.3, 0.6):  # on a machine with much else to do seven seconds are too few to decide anything
         run = tmp_path / f"run-{minutes}"
@@ -405,9 +406,11 @@ def test_a_run_by_the_clock_ends_decayed_and_in_time(tmp_path: Path) -> None:
     again = fit(run, text, valid, clocked(minutes))  # nothing is left to do
     assert again.step == outcome.step
     before = json.loads((RunFolder(run).checkpoint(outcome.step) / "state.json").read_text())
+    monkeypatch.setattr(trainer, "judge_start", lambda trained: time.sleep(0.5))  # as a GPU compiles
     longer = fit(run, text, valid, clocked(minutes + 0.08))
     state = json.loads((RunFolder(run).checkpoint(longer.step) / "state.json").read_text())
     assert before["decay_begin"] < state["decay_begin"] < state["decay_end"] == longer.step
+    assert state["before_updates"] > before["before_updates"] + 0.5  # so the rate does not fall earlier for it
     rates = [line["rate"] for line in metrics.read(RunFolder(run).metrics) if line["kind"] == "train"]
     stable = rates[5 : rates.index(min(rates[5:])) - 3]
     assert len(set(stable[: len(stable) // 2])) == 1, "the rate has jumped"

@@ -17,10 +17,18 @@ class Clock:
         """`began`: by time.monotonic(); `deadline` of the session: by time.time(), only the main process need know."""
         self.limits, self.processes, self.deadline = limits, processes, deadline
         self.began = self.started = time.monotonic() if began is None else began
+        self.begins_at: int | None = 0  # the step before this session's first update; None: that has been made
 
-    def resume(self, spent: float) -> None:
-        """Go on after so many seconds of earlier sessions."""
-        self.started = self.began - spent
+    def resume(self, spent: float, step: int) -> None:
+        """Go on after so many seconds and steps of earlier sessions."""
+        self.started, self.begins_at = self.began - spent, step
+
+    def until_first_update(self, step: int, seconds: float) -> float:
+        """Of a session, once, where that update has just been made: preparing it, and compiling, took so long."""
+        if self.begins_at is None or step != self.begins_at + 1:
+            return 0.0
+        self.begins_at = None
+        return seconds - (self.began - self.started)
 
     @property
     def seconds(self) -> float:

@@ -55,7 +55,7 @@ class Pace:
 class Ending:
     """The limits of a run, as far as a decay can be fitted to them."""
 
-    share: float  # of the time from the first update on that the decay takes, or of the steps
+    share: float  # of the time spent on updates that the decay takes, or of the steps
     steps: int | None
     seconds: float | None
     validate_every: int

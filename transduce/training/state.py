@@ -26,7 +26,7 @@ class RunState:
     epoch: int = 0  # passes begun, from 0
     batch: int = 0  # batches of this epoch already used
     seconds: float = 0.0  # time spent, earlier sessions included
-    before_updates: float = 0.0  # of them, until the first update was done: preparing, compiling
+    before_updates: float = 0.0  # of them, until the first update of each session was done: preparing, compiling
     target_tokens: int = 0
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on

@@ -79,7 +79,7 @@ class Trainer:
         self.journal.resume(self.state)
         begin()
         self.updater.try_largest(lambda: self.batches.largest(self.state.epoch))
-        self.clock.resume(self.state.seconds)
+        self.clock.resume(self.state.seconds, self.state.step)
         with catch_signals() as signals:
             try:
                 start = judge_start(self)
@@ -156,8 +156,8 @@ class Trainer:
         if self.ending is None or state.decay is not None:
             return
         seconds = self.clock.common_seconds
-        if state.step == 1 and self.clock.limits.minutes is not None:
-            state.before_updates = seconds
+        if self.clock.limits.minutes is not None:
+            state.before_updates += self.clock.until_first_update(state.step, seconds)
         decay = self.ending.decide(state, seconds, self.pace)
         if decay is None:
             return
@@ -181,6 +181,8 @@ class Trainer:
         nothing_good = has_nothing_good(self.state, self.validator.guess)
         self.state = self.keeper.go_back(to_the_beginning=nothing_good) or self._new_state()
         self.state.calm, self.state.worse_lines = calm, 0
+        if not self.state.step:
+            self.clock.begins_at = 0
         self.journal.resume(self.state)
         self.pace.pause()
         self.journal.write("diverged", self.state.step, self.clock.seconds, at=at, calm=calm)
