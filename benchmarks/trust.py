@@ -20,7 +20,7 @@ from common import spread, write
 from transduce.bundled.corpus import bundled
 from transduce.data.lines import read_lines
 from transduce.model import Model
-from transduce.training.calibrate import is_good
+from transduce.training.calibrate import are_good
 
 MANY = 1000
 
@@ -66,7 +66,7 @@ def main() -> None:
     answers = model.translate(sources)
     flagged = np.array([t.status in ("unknown", "doubtful") for t in answers])
     false = float(flagged.mean())
-    good = np.array([is_good(t.text, target) for t, (_, target) in zip(answers, pairs, strict=True)])
+    good = are_good([t.text for t in answers], [target for _, target in pairs])
     sure = np.array([t.confidence for t in answers], float)
     place = np.minimum((10 * sure).astype(int), 9)
     curve = [

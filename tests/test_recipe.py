@@ -548,7 +548,9 @@ def test_a_run_goes_on_with_more_text(tmp_path: Path, given: bool) -> None:
     assert not any("has grown" in words for words in again)
     assert state_of(run).data == after.data
     files_before = {path.name: path.read_bytes() for path in run.glob("*.safetensors")}
-    with pytest.raises(SettingsError, match="the text of .* has grown, but its time is over"):
+    with pytest.raises(
+        SettingsError, match="the text of .* has grown, but its learning rate has fallen for 84 steps: give it more"
+    ):
         grow(run, files, 84, valid)
     assert {path.name: path.read_bytes() for path in run.glob("*.safetensors")} == files_before
     said = grow(run, files, 100, valid)
@@ -614,7 +616,7 @@ def test_a_harder_text_that_comes_later_is_no_divergence() -> None:
     gone."""
     state = RunState(step=600, data="a", valid_data="b", lowest_loss=0.5, worse_lines=1, usual_loss=0.6, lines=9)
     state.take_text_of(RunState(data="c", valid_data="d"))
-    assert (state.grown, state.lowest_loss, state.lines) == (600, None, 0)
+    assert (state.grown, state.lowest_loss, state.lines, state.best) == (600, None, 0, None)
     for loss in (6.5, 6.4, 6.3):
         divergence.note_loss(state, loss)
     assert not divergence.has_diverged(state)

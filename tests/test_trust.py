@@ -23,7 +23,7 @@ from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.text.scripts import NAMES
 from transduce.text.special import END, UNKNOWN
 from transduce.training import calibrate
-from transduce.training.calibrate import is_good, logistic
+from transduce.training.calibrate import are_good, logistic
 from transduce.training.setup import fit
 
 
@@ -100,10 +100,13 @@ def test_a_line_is_as_doubtful_as_its_worst_sentence() -> None:
 def test_a_translation_into_chinese_is_good_as_soon_as_one_into_english() -> None:
     """By n-grams of six characters hardly anything but the reference itself was good in Chinese."""
     chinese, english = "他们的幻灯片投射在身后。", "their slides are thrown on the wall behind them."
-    assert is_good("他们的幻灯片放在他们身后。", chinese)
-    assert is_good("their slides are shown on a wall behind them.", english)
-    assert not is_good("板球运动员击球。", chinese)
-    assert not is_good("a dog is lying in the grass.", english)
+    near = ["他们的幻灯片放在他们身后。"], ["their slides are shown on a wall behind them."]
+    far = ["板球运动员击球。"], ["a dog is lying in the grass."]
+    for translations, reference in zip((near, far), (True, False), strict=True):
+        assert [bool(are_good(t, [r])[0]) for t, r in zip(translations, (chinese, english), strict=True)] == [
+            reference
+        ] * 2
+    assert not are_good(["a dog is lying in the grass (狗)."], [english + " (幻灯片)"])[0]
 
 
 def test_features_are_those_of_each_alone() -> None:

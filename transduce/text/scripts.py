@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 SCRIPTS = {  # ranges of letters, as regular expressions have them
-    "Latin": "A-Za-z\u00c0-\u024f\u1e00-\u1eff",
+    "Latin": "A-Za-z\u00aa-\u00aa\u00b5-\u00b5\u00ba-\u00ba\u00c0-\u024f\u1e00-\u1eff\uff21-\uff3a\uff41-\uff5a",
     "Greek": "\u0370-\u03ff\u1f00-\u1fff",
     "Cyrillic": "\u0400-\u052f",
     "Armenian": "\u0530-\u058f",
@@ -27,13 +27,13 @@ SCRIPTS = {  # ranges of letters, as regular expressions have them
     "Ethiopic": "\u1200-\u139f",
     "Mongolian": "\u1800-\u18af",
     "Georgian": "\u10a0-\u10ff",
-    "Hangul": "\uac00-\ud7af\u1100-\u11ff",
+    "Hangul": "\uac00-\ud7af\u1100-\u11ff\u3130-\u318f",
     "Thai": "\u0e00-\u0e7f",
     "Lao": "\u0e80-\u0eff",
     "Burmese": "\u1000-\u109f",
     "Khmer": "\u1780-\u17ff",
-    "Japanese": "\u3040-\u30ff",
-    "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+    "Japanese": "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f",
+    "Chinese": "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
 }
 UNSPACED = {"Thai", "Lao", "Burmese", "Khmer", "Tibetan", "Japanese", "Chinese"}
 NAMES = ("", *SCRIPTS, "another script")  # of what is no letter, first; trust.safetensors counts in this order

@@ -19,7 +19,7 @@ from transduce.decoding.translator import Translator
 from transduce.decoding.trust import FEATURES, Answer, Trust, Usual, features, unknown_shares
 from transduce.evaluate import chrf_of_each
 from transduce.text.normalise import normalise
-from transduce.text.sentences import is_unspaced
+from transduce.text.scripts import script_of
 from transduce.text.special import UNKNOWN
 
 FEWEST, MOST = 100, 500  # lines of validation text
@@ -42,7 +42,7 @@ def find_trust(translator: Translator, pairs: Sequence[tuple[str, str]], trainin
     planted = [line for kind in plant(pairs, translator, Random(1)) for line in kind]
     every = answers(translator, [*(source for source, _ in pairs), *planted])  # together: batches are fuller
     real, false = every[: len(pairs)], every[len(pairs) :]
-    good = np.array([is_good(translation, target) for (_, translation), (_, target) in zip(real, pairs, strict=True)])
+    good = are_good([translation for _, translation in real], [target for _, target in pairs])
     return _fit([a for a, _ in real], [a for a, _ in false], good, usual)
 
 
@@ -55,10 +55,11 @@ def _some_text(side: Side, most: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([side.sentence(i) for i in chosen]), lengths.cumsum() - lengths
 
 
-def is_good(translation: str, reference: str) -> bool:
-    """As far as one reference can tell, by n-grams as long as a word is."""
-    longest = 2 if is_unspaced(reference) else 6  # by six, hardly anything but the reference is good in Chinese
-    return chrf_of_each([translation], [reference], longest)[0] >= GOOD
+def are_good(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """As far as one reference can tell, by n-grams as long as a word is: by six, hardly anything but the reference is
+    good in Chinese."""
+    longest = 2 if script_of("\n".join(references)) in ("Chinese", "Japanese") else 6
+    return np.array(chrf_of_each(translations, references, longest)) >= GOOD
 
 
 def answers(translator: Translator, lines: Sequence[str]) -> list[tuple[Answer, str]]:

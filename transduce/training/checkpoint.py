@@ -97,10 +97,25 @@ def _copy(tensor: Tensor) -> Tensor:
 
 def write(run: RunFolder, now: Snapshot, keep: int) -> None:
     """As step-N; then remove all but the newest `keep`, and the last one at the full rate."""
-    here = run.checkpoint(now.state.step)
+    _replace(run, now.state.step, now.files())
+    for old in run.checkpoints()[:-keep]:
+        if step_of(old) != now.state.decay_begin:  # the last at the full rate, to be extended from
+            shutil.rmtree(old)
+
+
+def write_state(run: RunFolder, state: RunState) -> None:
+    """Replace the state of the checkpoint of that step, and nothing else of it."""
+    here = run.checkpoint(state.step)
+    names = {*FILES, *read_manifest(here)} - {STATE}
+    _replace(run, state.step, {**{name: (here / name).read_bytes() for name in names}, STATE: state.to_json()})
+
+
+def _replace(run: RunFolder, step: int, files: dict[str, bytes]) -> None:
+    """A checkpoint of these files: as a whole, or what there was before."""
+    here = run.checkpoint(step)
     part, replaced = beside(here), here.with_name(here.name + REPLACED)
     try:
-        write_folder(part, now.files())
+        write_folder(part, files)
         with explained(here):
             if here.exists():  # a stop has saved this step before
                 shutil.rmtree(replaced, ignore_errors=True)
@@ -110,9 +125,6 @@ def write(run: RunFolder, now: Snapshot, keep: int) -> None:
     finally:
         clear_parts(run.training)
     shutil.rmtree(replaced, ignore_errors=True)
-    for old in run.checkpoints()[:-keep]:
-        if step_of(old) != now.state.decay_begin:  # the last at the full rate, to be extended from
-            shutil.rmtree(old)
 
 
 def latest(run: RunFolder) -> tuple[Path | None, list[str]]:

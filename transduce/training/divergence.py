@@ -39,7 +39,7 @@ def learns_nothing(state: RunState, result: Validation, guess: float, warmup: in
     """Whether a model is no better than one that guesses words by their frequency (a loss of `guess`), on the training
     text too, though the learning rate has long been high. Else it has learned by heart, which is no divergence."""
     has_learned = state.lowest_loss is not None and state.lowest_loss < GUESS * guess
-    is_time = state.step - state.grown >= max(2 * warmup, PATIENCE)
+    is_time = state.step - (state.grown or 0) >= max(2 * warmup, PATIENCE)
     return is_time and result.is_a_guess(guess) and not has_learned
 
 
@@ -49,13 +49,13 @@ def stands_still(state: RunState, result: Validation, guess: float, warmup: int)
     if state.decay is not None or _has_learned(state, guess) or not result.is_hardly_more(guess):
         return 0
     alike = (step for step, loss, _ in state.validations if loss is not None and result.loss > SLOW * loss)
-    return state.step - min((step for step in alike if step >= max(warmup, state.grown)), default=state.step)
+    return state.step - min((step for step in alike if step >= max(warmup, state.grown or 0)), default=state.step)
 
 
 def has_nothing_good(state: RunState, guess: float) -> bool:
     """Whether nothing is lost if a run begins again."""
-    if state.grown:
-        return False  # what it knew before
+    if state.grown is not None:
+        return False  # what it knew before it grew
     best = state.best
     if best is None:
         return bool(state.valid_data)  # there is text to judge by, and nothing has been worth keeping

@@ -17,7 +17,7 @@ from transduce.errors import DataError, ModelError, UserError
 from transduce.files import metrics
 from transduce.files.atomic import clear_parts
 from transduce.files.manifest import is_copy_of, remove_from_folder, write_folder
-from transduce.files.run_folder import MODEL, REPLACED, STATE, RunFolder, step_of, weights_name
+from transduce.files.run_folder import MODEL, REPLACED, RunFolder, step_of, weights_name
 from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import shapes, tensor_bytes
 from transduce.report import Report
@@ -88,8 +88,10 @@ class Keeper:
         if self.processes.is_main:
             self.run.training.mkdir(parents=True, exist_ok=True)  # tells a run from a model
             if stable is not None:  # before what came after it is removed: a kill between loses neither
-                keep_model(self.run)
-                write_folder(stable, {STATE: state.to_json()})
+                if state.best is not None:
+                    keep_model(self.run)
+                checkpoint.write_state(self.run, state)
+                newest = self.run.checkpoint(state.step)
             self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
             self._repair(state)
@@ -229,7 +231,7 @@ class Keeper:
 
 
 def keep_model(run: RunFolder) -> None:
-    """The one in use, as the best until it is beaten."""
+    """The one in use, be it an average, where the best weights are looked for, until they are beaten."""
     if run.model.exists():
         write_folder(run.path, {weights_name("best"): run.model.read_bytes()})
 
@@ -247,7 +249,8 @@ def _stable(run: RunFolder, state: RunState, report: Report) -> Path | None:
     """The last checkpoint before the learning rate fell."""
     assert state.decay is not None
     stable = run.checkpoint(state.decay.begin)
-    if checkpoint.is_complete(stable):
-        return stable
+    for there in (stable, stable.with_name(stable.name + REPLACED)):  # while it was replaced, the run was killed
+        if checkpoint.is_complete(there):
+            return there
     report.warn(f"{stable} is missing: the learning rate will jump from where it has fallen to")
     return None

@@ -59,11 +59,15 @@ class Limits:
         ]
         return min(1.0, max(shares))
 
+    def words(self) -> list[str]:
+        """All but patience."""
+        words = [f"{self.steps:,} steps"] if self.steps else []
+        words += [f"{self.epochs} epochs"] if self.epochs else []
+        return words + ([f"{self.minutes:g} minutes"] if self.minutes else [])
+
     def describe(self, warmup: int) -> str:
         """When training will stop; and a word on a schedule that cannot unfold before that."""
-        limits = [f"{self.steps:,} steps"] if self.steps else []
-        limits += [f"{self.epochs} epochs"] if self.epochs else []
-        limits += [f"{self.minutes:g} minutes"] if self.minutes else []
+        limits = self.words()
         limits += [f"{self.patience} validations without a better one"] if self.patience else []
         many = ", whichever comes first" if len(limits) > 1 else ""
         short = f"; optimizer.warmup={warmup} is longer than that" if self.steps and self.steps < warmup else ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from transduce.errors import SettingsError
+from transduce.errors import ModelError, SettingsError
 from transduce.files.run_folder import RunFolder
 from transduce.settings.sections import Settings
-from transduce.training import checkpoint
 from transduce.training.limits import Limits
 from transduce.training.state import RunState, read_state
 
@@ -30,15 +29,21 @@ def refuse_no_time(run: RunFolder, settings: Settings) -> None:
         return
     falls = state.decay is not None and state.decay_for == limits.of_decay()
     if falls or limits.reached(state.step, state.epoch, state.seconds, 0):
+        what, given = "its learning rate has fallen" if falls else "its time is over", " or ".join(limits.words())
         raise SettingsError(
-            f"the text of {run.path} has grown, but its time is over: give it more than the "
-            f"{state.seconds / 60:.1f} minutes that it has had (--minutes), or more training.steps"
+            f"the text of {run.path} has grown, but {what} for {given}: give it more than that (--minutes N, which is of "
+            f"the whole run, or training.steps)"
         )
 
 
 def _newest(run: RunFolder) -> RunState | None:
-    newest, _ = checkpoint.latest(run)
-    return None if newest is None else read_state(newest)
+    """Of the newest checkpoint that tells one."""
+    for checkpoint in reversed(run.checkpoints()):
+        try:
+            return read_state(checkpoint)
+        except ModelError:
+            continue
+    return None
 
 
 def _has_ended(state: RunState) -> bool:

@@ -325,8 +325,9 @@ class _Stores(NamedTuple):
                 if known < parts:
                     refuse_no_time(self.run, self.settings)
                     self.report.say(f"the text has grown to {surveyed.pairs:,} pairs: a new pass over it begins")
-                earlier = (self._names(surveyed.first(count), every) for count in range(1, parts))
-                return surveyed.one_of(every), ["", *(name for names in earlier for name in names)]
+                earlier = [name for n in range(1, parts) for name in self._names(surveyed.first(n), every)]
+                earlier += [""] if known < parts and sets_aside else []  # of too little text none could be set aside
+                return surveyed.one_of(every), earlier
         return None
 
     def _names(self, surveyed: Survey, every: int | None) -> tuple[str, str]:

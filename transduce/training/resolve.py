@@ -48,7 +48,8 @@ def resolve(
     folder, file = RunFolder(run), config_file.read(config) if config else {}
     _refuse_damaged(folder)
     given = preset is not None or any(keys for layer in (file, flags) for keys in layer.values())
-    anew = given and not folder.has_started and (preset is not None or _name_text(file, flags))
+    names = preset is not None or start_of(file, flags) is not None or _name_text(file, flags)
+    anew = given and not folder.has_started and names
     if not folder.config.exists() or anew:  # what failed before its first step is new, if it is given its text again
         return _for_new_run(run, preset, TASKS[task], file, flags)
     before = config_file.read_whole(folder.config)
@@ -57,6 +58,7 @@ def resolve(
             f"{run} holds a model of kind {before.model.kind}, not a classifier; choose another run folder"
         )
     layers = [presets.find(preset).settings] if preset else []
+    layers += [] if folder.has_started else [by_the_clock(file, flags)]
     now = compose(*layers, file, flags, base=before)
     if folder.has_started:
         _refuse_changes(run, flat(before), flat(now))

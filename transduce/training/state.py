@@ -30,7 +30,7 @@ class RunState:
     target_tokens: int = 0
     rate_squares: float = 0.0  # sum of the squared learning rates, by which Schedule-Free weighs its average
     data: str = ""  # name of the token store: the text that is trained on
-    grown: int = 0  # the step at which further text came to it; 0: none has
+    grown: int | None = None  # the step at which further text came to it
     valid_data: str | None = None  # and that is validated on; "": there is none; none: an older version did not say
     layout: str = "buckets"  # of its batches, by which `batch` counts
     batch_tokens: int = 0  # slots of a batch, where batch.tokens=auto has found them

@@ -184,6 +184,7 @@ class Trainer:
         if not self.state.step:
             self.clock.begins_at = 0
         self.journal.resume(self.state)
+        judge_model_before(self)
         self.pace.pause()
         self.journal.write("diverged", self.state.step, self.clock.seconds, at=at, calm=calm)
         self._save()  # whoever goes on after a stop goes on as calmly
@@ -290,7 +291,8 @@ def judge_start(trainer: Trainer) -> Validation | None:
 def judge_model_before(trainer: Trainer) -> None:
     """Where what is set aside has grown with the text, the model in use has to be beaten on all of it."""
     state, keeper = trainer.state, trainer.keeper
-    if not state.grown == state.step > 0 or state.best is not None or not keeper.run.model.exists():
+    has_just_grown = state.grown == state.step and state.best is None
+    if not keeper.processes.gather(has_just_grown and keeper.run.model.exists())[0]:  # what the main one has written
         return
     result = trainer.validator.validate(load(keeper.run.path, trainer.validator.device)[0])
     if result is None:
