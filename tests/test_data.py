@@ -97,6 +97,7 @@ def test_a_spreadsheet_has_its_columns_by_number_or_by_name(tmp_path: Path) -> N
     assert [pair.line for pair in by_name] == [1, 2]  # without a gap, whatever lies between
     assert [(pair.source, pair.target) for pair in by_number] == [("de", "en"), *pairs]
     assert not list(remarks(by_name))
+    assert "a.csv: the first row is a pair; if it has names: --columns de en" in next(remarks(by_number))
     plain = open_corpus(write(tmp_path / "b.csv", ["Brot;bread", "zwei, drei;two, three"]), None)
     assert [(pair.source, pair.target) for pair in plain] == [("Brot", "bread"), ("zwei, drei", "two, three")]
     assert "b.csv: its two columns, and the first row is a pair; if it has names: --columns" in next(remarks(plain))

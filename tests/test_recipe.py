@@ -615,8 +615,10 @@ def test_a_harder_text_that_comes_later_is_no_divergence() -> None:
     """The loss of before was no measure any more; the run went back to its beginning, and what it had learned was
     gone."""
     state = RunState(step=600, data="a", valid_data="b", lowest_loss=0.5, worse_lines=1, usual_loss=0.6, lines=9)
+    state.loss_total, state.loss_tokens = 500.0, 1000  # of a line that is half full
     state.take_text_of(RunState(data="c", valid_data="d"))
     assert (state.grown, state.lowest_loss, state.lines, state.best) == (600, None, 0, None)
+    assert (state.loss_total, state.loss_tokens) == (0, 0)
     for loss in (6.5, 6.4, 6.3):
         divergence.note_loss(state, loss)
     assert not divergence.has_diverged(state)

@@ -59,9 +59,10 @@ def check_plain(files: Sequence[str]) -> None:
 
     for file in files:
         if bare_name(file).endswith(BOTH_SIDES):
+            cut = f"; of its first column: cut -f1 {file}" if bare_name(file).endswith(".tsv") else ""
             raise SettingsError(
                 f"{file} is no text with a sentence a line: write the sentences that are to be translated to a file of "
-                f"their own; of a .tsv: cut -f1 {file}"
+                f"their own{cut}"
             )
 
 

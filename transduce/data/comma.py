@@ -56,7 +56,10 @@ class CommaFile(OneFile):
         chosen = self.columns or (NAMES if set(NAMES) <= set(head) else FIRST_TWO)
         if self.columns is None and chosen == FIRST_TWO and len(head) > len(FIRST_TWO):
             there = ", ".join(f"{place} ({name[:20]})" for place, name in enumerate(head, 1))
-            raise ValueError(f"there are {len(head)} columns: choose two with --columns, such as 1 2, from {there}")
+            raise ValueError(
+                f"there are {len(head)} columns: choose two with --columns, the source first; by name, where the first "
+                f"row has names, or by number, where it is a pair: {there}"
+            )
         if not set(chosen) <= set(head) and all(column.isdecimal() and int(column) > 0 for column in chosen):
             return [int(column) - 1 for column in chosen], False
         if missing := [column for column in chosen if column not in head]:
@@ -65,15 +68,20 @@ class CommaFile(OneFile):
 
     def remark(self) -> str | None:
         """What nobody chose, and may not be meant so."""
-        if self.columns is not None:
+        if self.columns is not None and not all(column.isdecimal() for column in self.columns):
             return None
         lines = read_lines(self.path)
         first, delimiter = _begin(lines)
         head = next(filter(any, _rows(first, delimiter)), [])
-        if len(head) != 2 or set(NAMES) <= set(head):  # of more, two have to be chosen
+        if self.columns is None and (len(head) != 2 or set(NAMES) <= set(head)):  # of more, two have to be chosen
             return None
-        names = " ".join(shlex.quote(name[:40]) for name in head[:2])
-        return f"{self.path}: its two columns, and the first row is a pair; if it has names: --columns {names}"
+        chosen = self.columns or FIRST_TWO
+        places = [int(column) - 1 for column in chosen]
+        if max(places) >= len(head) or set(chosen) <= set(head):  # names that are numbers
+            return None
+        names = " ".join(shlex.quote(head[place][:40]) for place in places)
+        which = "its two columns, and " if self.columns is None else ""
+        return f"{self.path}: {which}the first row is a pair; if it has names: --columns {names}"
 
 
 def _begin(lines: Iterator[str]) -> tuple[list[str], str]:

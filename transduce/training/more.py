@@ -31,8 +31,8 @@ def refuse_no_time(run: RunFolder, settings: Settings) -> None:
     if falls or limits.reached(state.step, state.epoch, state.seconds, 0):
         what, given = "its learning rate has fallen" if falls else "its time is over", " or ".join(limits.words())
         raise SettingsError(
-            f"the text of {run.path} has grown, but {what} for {given}: give it more than that (--minutes N, which is of "
-            f"the whole run, or training.steps)"
+            f"the text of {run.path} has grown, but {what} for {given}: give it more than that (--minutes N, "
+            f"of the whole run, or training.steps)"
         )
 
 

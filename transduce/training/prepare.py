@@ -126,9 +126,8 @@ def _prepare(
     settings = settings_of(wanted)
     labels = task_of(settings).labels
     goes_on = run.has_started
-    if goes_on:
-        refuse_less_time(run, settings)
-    else:
+    refuse_less_time(run, settings)
+    if not goes_on:
         refuse_to_replace(run)
     other = None if validation is None else survey(validation, labels=labels, report=report)  # first: it is soon known
     surveyed = survey(training, sample=not goes_on, labels=labels, report=report)

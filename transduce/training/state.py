@@ -122,6 +122,7 @@ class RunState:
             self.doubts, self.apart = 0, None
             self.lowest_loss, self.worse_lines = None, 0  # what is new may be harder
             self.usual_loss, self.lines = 0.0, 0
+            self.loss_total, self.loss_tokens = 0.0, 0
         self.data, self.valid_data = fresh.data, fresh.valid_data
 
     def to_json(self) -> bytes:
