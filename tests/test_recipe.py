@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -659,6 +660,28 @@ def test_a_kill_after_more_time_loses_neither_the_model_nor_its_score(
         assert state.decay is None
         assert state.best == was.best
     assert (run / "model.safetensors").read_bytes() == (run / "weights" / "best.safetensors").read_bytes() == model
+
+
+def test_a_kill_while_a_checkpoint_is_replaced_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its two renames the one to go on from is there under another name."""
+    files, run = [parallel(tmp_path, "a", bundled_pairs(300))], tmp_path / "run"
+    grow(run, files, 40)
+    was = state_of(run)
+    rename = os.replace
+
+    def killed(old: object, new: object) -> None:
+        if str(new).endswith("step-28"):
+            raise KeyboardInterrupt
+        rename(old, new)  # type: ignore[call-overload]
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(checkpoint.os, "replace", killed)
+        grow(run, files, 80)
+    assert not RunFolder(run).checkpoint(28).exists()
+    said = grow(run, files, 80)
+    assert any("going on from step 28, before its learning rate fell" in words for words in said)
+    assert not any("will jump" in words for words in said)
+    assert state_of(run).step == 80 > was.step
 
 
 # ---- what strangers bring

@@ -103,11 +103,10 @@ def write(run: RunFolder, now: Snapshot, keep: int) -> None:
             shutil.rmtree(old)
 
 
-def write_state(run: RunFolder, state: RunState) -> None:
-    """Replace the state of the checkpoint of that step, and nothing else of it."""
-    here = run.checkpoint(state.step)
-    names = {*FILES, *read_manifest(here)} - {STATE}
-    _replace(run, state.step, {**{name: (here / name).read_bytes() for name in names}, STATE: state.to_json()})
+def write_state(run: RunFolder, checkpoint: Path, state: RunState) -> None:
+    """Replace a checkpoint by one with this state, and all else as it is."""
+    files = {name: (checkpoint / name).read_bytes() for name in {*FILES, *read_manifest(checkpoint)} - {STATE}}
+    _replace(run, state.step, {**files, STATE: state.to_json()})
 
 
 def _replace(run: RunFolder, step: int, files: dict[str, bytes]) -> None:

@@ -90,7 +90,7 @@ class Keeper:
             if stable is not None:  # before what came after it is removed: a kill between loses neither
                 if state.best is not None:
                     keep_model(self.run)
-                checkpoint.write_state(self.run, state)
+                checkpoint.write_state(self.run, stable, state)
                 newest = self.run.checkpoint(state.step)
             self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
