@@ -414,3 +414,18 @@ def test_the_encoding_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     left, right = write(tmp_path, "a.de", [text] * 5), write(tmp_path, "a.en", ["the tired dog"] * 5)
     assert cli.main(["doctor", "--source", left, "--target", right, "--preset", "tiny"]) == 0
     assert f"it may be CP1252; convert it: iconv -f CP1252 -t UTF-8 {left} > " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["shifted", "same"])
+def test_what_no_setting_can_mend_is_not_to_be_trained_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """The last line was the command that trains on it."""
+    draw = np.random.default_rng(1)
+    lines = [" ".join(["wort"] * int(n)) + f" {i}" for i, n in enumerate(draw.integers(1, 30, 400))]
+    target = [lines[-1], *lines[:-1]] if kind == "shifted" else lines
+    source = write(tmp_path, "a.de", lines)
+    assert cli.main(["doctor", "--source", source, "--target", write(tmp_path, "a.en", target)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("most lines")
+    assert "mend that first" in last

@@ -244,7 +244,21 @@ def _training(
     if not copies and _are_unequal(diagnosis):
         yield REFUSED
         return
+    if not copies and (hopeless := _hopeless(diagnosis)):
+        yield hopeless
+        return
     yield train_line(given, preset, advice, valid)
+
+
+def _hopeless(diagnosis: Diagnosis) -> str:
+    """What no setting can mend; empty, if there is nothing."""
+    words = {
+        "misaligned": "most lines do not stand beside their translation: one side is shifted, or sorted otherwise",
+        "identical": "most lines have the same text on both sides: is that the right --target?",
+    }
+    found = (name for name in words if len(diagnosis.faults[name]) > diagnosis.lines[0] / 2)
+    name = next(found, None)
+    return f"{words[name]}; mend that first, there would be nothing to learn" if name else ""
 
 
 def _sample(diagnosis: Diagnosis, line: int) -> str:
