@@ -615,9 +615,10 @@ def test_text_that_is_not_more_is_refused(tmp_path: Path) -> None:
 def test_a_harder_text_that_comes_later_is_no_divergence() -> None:
     """The loss of before was no measure any more; the run went back to its beginning, and what it had learned was
     gone."""
-    state = RunState(step=600, data="a", valid_data="b", lowest_loss=0.5, worse_lines=1, usual_loss=0.6, lines=9)
+    state = RunState(step=600, data="a", valid_data="b", lowest_loss=0.5, worse_windows=1, usual_loss=0.6, lines=9)
+    state.comparable_loss = 0.5
     state.loss_total, state.loss_tokens = 500.0, 1000  # of a line that is half full
-    state.take_text_of(RunState(data="c", valid_data="d"))
+    state.go_on_as(RunState(data="c", valid_data="d"))
     assert (state.grown, state.lowest_loss, state.lines, state.best) == (600, None, 0, None)
     assert (state.loss_total, state.loss_tokens) == (0, 0)
     for loss in (6.5, 6.4, 6.3):
@@ -842,12 +843,15 @@ def test_the_noise_of_a_loss_that_is_nearly_nothing_is_no_divergence() -> None:
 
 
 @pytest.mark.parametrize("steps_before", [0, 200])
-def test_a_run_that_diverges_goes_back_and_on_more_calmly(tmp_path: Path, steps_before: int) -> None:
+def test_a_run_that_diverges_goes_back_and_on_more_calmly(
+    tmp_path: Path, steps_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a rate that is far too high, from the beginning or once a good checkpoint is there."""
     text, valid = ListCorpus(bundled_pairs(60)), ListCorpus(bundled_pairs(5, seed=2))
     good = quick_settings(training={"steps": 200, "validate_every": 100, "log_every": 2})
     if steps_before:
         fit(tmp_path / "r", text, valid, good)
+    monkeypatch.setattr(divergence, "WINDOW_UPDATES", 4)
     notes = Notes()
     wild = compose(
         {"optimizer": {"rate": 3.0}, "training": {"steps": 260, "validate_every": 1000}, "model": {"norm": "after"}},
@@ -888,7 +892,7 @@ def test_a_run_without_validation_text_goes_back_to_a_checkpoint(tmp_path: Path)
     fit(run.path, text, None, quick_settings(training={"steps": 8, "validate_every": 2, "keep": 4}))
     *before, late = run.checkpoints()
     assert checkpoint.latest_good(run) == late
-    break_(late, "state.json", lambda state: state.update(worse_lines=1))
+    break_(late, "state.json", lambda state: state.update(worse_windows=1))
     break_(late, "manifest.json", lambda m: m["sha256"].update({"state.json": sha256(late / "state.json")}))
     assert checkpoint.latest_good(run) == before[-1]
     for one in before:

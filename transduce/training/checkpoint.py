@@ -142,7 +142,7 @@ def latest_good(run: RunFolder) -> Path | None:
     """The newest complete checkpoint that was not saved while the loss was going up; else the newest."""
     complete = [checkpoint for checkpoint in reversed(run.checkpoints()) if is_complete(checkpoint)]
     return next(
-        (checkpoint for checkpoint in complete if not read_state(checkpoint).worse_lines), next(iter(complete), None)
+        (checkpoint for checkpoint in complete if not read_state(checkpoint).worse_windows), next(iter(complete), None)
     )
 
 

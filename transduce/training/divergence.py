@@ -1,20 +1,29 @@
 """Divergence: a loss that goes up and stays up, or never comes down, or stands still while it is high.
 
-It is looked for in the lines of metrics.jsonl, where a loss is the mean of many updates, and in validations. The run
-then goes back to its last checkpoint with a calmer learning rate; where that has not helped twice, it stops.
+It is looked for in the mean loss of every 50 updates, whatever is logged, and in validations. The run then goes back to
+its last checkpoint with a lower learning rate; where that has not helped twice, it stops.
+
+Losses are compared as long as they mean the same: other text, dropout or precision begins a new comparison.
 """
 
 from __future__ import annotations
 
 import math
 
+import torch
+
 from transduce.errors import UserError
+from transduce.settings.sections import ModelSettings
+from transduce.training.meter import LossMeter
 from transduce.training.state import RunState
+from transduce.training.updater import Update
 from transduce.training.validation import GUESS, HARDLY, Validation
 
+WINDOW_UPDATES = 50  # whose mean loss is judged
+WINDOW_TOKENS = 2_000  # target tokens it takes at least: the mean of a few short sentences is noise
 WORSE = 1.3  # times the lowest loss
 AT_LEAST = 0.5  # nats above it: where little is left of a loss, as with labels learned by heart, a third of it is noise
-LINES = 2  # so many in a row
+WINDOWS = 2  # so many in a row
 CALMER = 0.2  # times the learning rate, each time
 MOST = 2  # times that a run is calmed
 LITTLE = 5.0  # BLEU of a model that is hardly of use
@@ -24,15 +33,51 @@ SLOW = 0.97  # of an earlier loss: what is above has not moved
 PATIENCE = 300  # steps, in which every run may be a beginner
 
 
+class LossWindow:
+    """Sums the loss of updates until they are enough to be judged. What is summed so far is kept by checkpoints."""
+
+    def __init__(self) -> None:
+        self.meter = LossMeter()
+
+    def resume(self, state: RunState) -> None:
+        """Go on with a window that was half full."""
+        self.meter.reset(state.window_total, state.window_tokens)
+
+    def note(self, state: RunState) -> None:
+        """Put what is summed so far into the state, for a checkpoint."""
+        state.window_total, state.window_tokens = self.meter.sums
+
+    def observe(self, update: Update, state: RunState) -> None:
+        """Count one more update, and judge the window if it is full. Waits for a GPU then, and else never."""
+        self.meter.add(update.total, update.tokens, update.bad)
+        if state.step - state.window_begin < WINDOW_UPDATES:
+            return
+        total, tokens = self.meter.sums
+        if tokens >= WINDOW_TOKENS:
+            note_loss(state, total / tokens)
+            state.window_begin = state.step
+            self.meter.reset()
+
+
 def note_loss(state: RunState, loss: float) -> None:
-    """A line of metrics.jsonl more."""
-    lowest = loss if state.lowest_loss is None else min(loss, state.lowest_loss)
-    state.worse_lines = state.worse_lines + 1 if loss > max(WORSE * lowest, lowest + AT_LEAST) else 0
-    state.lowest_loss = lowest
+    """Compare the mean loss of a window with the lowest one so far."""
+    lowest = loss if state.comparable_loss is None else min(loss, state.comparable_loss)
+    is_worse = loss > max(WORSE * lowest, lowest + AT_LEAST)
+    state.worse_windows = state.worse_windows + 1 if is_worse else 0
+    state.comparable_loss = lowest
+    state.lowest_loss = lowest if state.lowest_loss is None else min(lowest, state.lowest_loss)
 
 
 def has_diverged(state: RunState) -> bool:
-    return state.worse_lines >= LINES
+    return state.worse_windows >= WINDOWS
+
+
+def loss_conditions(model: ModelSettings, activations: torch.dtype | None) -> str:
+    """What the level of a training loss depends on beside the text, and may change when a run goes on: dropout, and the
+    dtype of activations. Checkpoints keep it, to be compared."""
+    everywhere = [model.dropout, model.embedding_dropout, model.residual_dropout]
+    inside = [model.attention_dropout, model.feed_forward_dropout]
+    return f"dropout {everywhere + inside}, {activations or torch.float32}"
 
 
 def learns_nothing(state: RunState, result: Validation, guess: float, warmup: int) -> bool:

@@ -14,7 +14,6 @@ from transduce.nn.device import peak_memory
 from transduce.report import Progress, Report
 from transduce.settings.sections import TrainingSettings
 from transduce.settings.task import Task
-from transduce.training.divergence import note_loss
 from transduce.training.faults import UsualLoss
 from transduce.training.meter import LossMeter
 from transduce.training.state import RunState
@@ -110,7 +109,6 @@ class Journal:
         if self.usual.jumps_to(loss):
             self.report.warn(f"step {state.step:,}: the loss jumped to {loss:.3f}; it was about {self.usual.mean:.3f}")
             self.write("spike", state.step, seconds, loss=loss, usual=self.usual.mean)
-        note_loss(state, loss)
         self.write(
             "train",
             state.step,

@@ -95,7 +95,7 @@ class Keeper:
             self._forget_after(state.step, newest)
             self._remove_unwanted(self._wanted(state))
             self._repair(state)
-        state.take_text_of(fresh)  # from here on
+        state.go_on_as(fresh)  # from here on
         return state
 
     def go_back(self, to_the_beginning: bool) -> RunState | None:
@@ -109,7 +109,7 @@ class Keeper:
             self.updater.begin_again(self.new_model())
         else:
             state = checkpoint.resume(newest, self.updater, self.processes.rank)
-            state.take_text_of(self.fresh)
+            state.go_on_as(self.fresh)
         self.saved_step = state.step if state else 0
         self.processes.gather(None)
         if self.processes.is_main:

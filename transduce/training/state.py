@@ -40,8 +40,13 @@ class RunState:
     decay_for: str = ""  # the limits that it was decided for
     impatient: int = 0  # 1: it began since training.patience was over
     calm: float = 1.0  # times the learning rate: less than 1 after the run has diverged (divergence.py)
-    lowest_loss: float | None = None  # of the lines of metrics.jsonl
-    worse_lines: int = 0  # in a row, far above it
+    lowest_loss: float | None = None  # of all windows of updates (divergence.py)
+    loss_conditions: str = ""  # dropout and precision, by which losses can be compared
+    comparable_loss: float | None = None  # the lowest since these are what they are
+    worse_windows: int = 0  # in a row, far above it
+    window_begin: int = 0  # the step at which the window now open began
+    window_total: float = 0.0  # the loss summed in it
+    window_tokens: int = 0
     doubts: int = 0  # validations in a row after which many pairs did not seem to belong together (pairing.py)
     apart: float | None = None  # once it is known: the share of a text's pairs that do not
     validated: int = 0  # the step of the last validation
@@ -111,19 +116,25 @@ class RunState:
         before = self.validation_seconds
         self.validation_seconds = (before + seconds) / 2 if before else seconds
 
-    def take_text_of(self, fresh: RunState) -> None:
-        """Go on with a text that has grown: with a new pass over it. Where what was set aside of it has grown too, what
-        was found on less of it is no measure any more."""
+    def go_on_as(self, fresh: RunState) -> None:
+        """Go on with the text, dropout and precision of a new session. Text that has grown begins with a new pass over
+        it. Where what was set aside of it has grown too, what was found on less of it is no measure any more."""
         if self.valid_data != fresh.valid_data:
             self.validations, self.validated, self.since_best = [], self.step, 0
             self.best_loss, self.best_score = None, None
         if self.data != fresh.data:
             self.epoch, self.batch, self.grown = self.epoch + (self.batch > 0), 0, self.step
             self.doubts, self.apart = 0, None
-            self.lowest_loss, self.worse_lines = None, 0  # what is new may be harder
+            self.lowest_loss = None  # what is new may be harder
             self.usual_loss, self.lines = 0.0, 0
             self.loss_total, self.loss_tokens = 0.0, 0
+        if self.loss_conditions != fresh.loss_conditions:
+            self.calm = 1.0  # what was found too fast before, need not be now
+        if self.data != fresh.data or self.loss_conditions != fresh.loss_conditions:
+            self.comparable_loss, self.worse_windows = None, 0
+            self.window_begin, self.window_total, self.window_tokens = self.step, 0.0, 0
         self.data, self.valid_data = fresh.data, fresh.valid_data
+        self.loss_conditions = fresh.loss_conditions
 
     def to_json(self) -> bytes:
         return strict_json.dumps(asdict(self), indent=1).encode()

@@ -16,12 +16,14 @@ from transduce.training.clock import Clock
 from transduce.training.conclude import Outcome, conclude, pause
 from transduce.training.divergence import (
     FLAT,
-    LINES,
     PATIENCE,
+    WINDOWS,
+    LossWindow,
     calmer,
     has_diverged,
     has_nothing_good,
     learns_nothing,
+    loss_conditions,
     stands_still,
 )
 from transduce.training.ending import Ending, Pace
@@ -57,6 +59,7 @@ class Trainer:
         self.journal = journal
         self.report = report
         self.clock = clock
+        self.window = LossWindow()
         self.settings = updater.settings
         self.processes = updater.processes
         updates = -(-len(batches.plan(0)) // self.settings.batch.accumulate)
@@ -71,12 +74,14 @@ class Trainer:
             valid_data=valid.store.folder.name if valid is not None else "",
             layout=batches.settings.layout,
             batch_tokens=batches.budget,
+            loss_conditions=loss_conditions(self.settings.model, self.updater.model.activation_dtype),
         )
 
     def run(self, begin: Callable[[], None] = lambda: None) -> Outcome:
         """Train, from the last checkpoint if there is one; `begin` is called when that has worked."""
         self.state = self.keeper.resume(self.state, self.clock.limits.of_decay())
         self.journal.resume(self.state)
+        self.window.resume(self.state)
         begin()
         self.updater.try_largest(lambda: self.batches.largest(self.state.epoch))
         self.clock.resume(self.state.seconds, self.state.step)
@@ -123,6 +128,7 @@ class Trainer:
                 self.state.epoch, self.state.batch = epoch, used
                 share = self.clock.share_done(self.state.step, epoch + used / batches_an_epoch)
                 self.journal.observe(update, self.state, self.clock.seconds, share, bar)
+                self.window.observe(update, self.state)
                 self.pace.tick()
                 if self._answer_requests(signals):
                     return None
@@ -180,10 +186,11 @@ class Trainer:
         at, calm = self.state.step, calmer(self.state, self.keeper.saved_step)
         nothing_good = has_nothing_good(self.state, self.validator.guess)
         self.state = self.keeper.go_back(to_the_beginning=nothing_good) or self._new_state()
-        self.state.calm, self.state.worse_lines = calm, 0
+        self.state.calm, self.state.worse_windows = calm, 0
         if not self.state.step:
             self.clock.begins_at = 0
         self.journal.resume(self.state)
+        self.window.resume(self.state)
         judge_model_before(self)
         self.pace.pause()
         self.journal.write("diverged", self.state.step, self.clock.seconds, at=at, calm=calm)
@@ -214,7 +221,7 @@ class Trainer:
         if result is not None:
             still = stands_still(state, result, *facts) if self.settings.optimizer.schedule in FLAT else 0
             if not at_the_end and (still >= 2 * PATIENCE or learns_nothing(state, result, *facts)):
-                state.worse_lines = LINES  # as bad as a loss that has gone up; such weights are not kept
+                state.worse_windows = WINDOWS  # as bad as a loss that has gone up; such weights are not kept
                 return
         is_best = state.add_validation(result)
         if result is not None:
@@ -230,12 +237,14 @@ class Trainer:
         self.journal.meter.reset(*self.journal.meter.sums)  # the time of a validation is not training time
         self.state.seconds = self.clock.seconds
         self.journal.note(self.state)
+        self.window.note(self.state)
         self.keeper.save_validated(state, weights, "last" if result is None else "best" if is_best else "")
 
     def _save(self) -> None:
         self.journal.read_verdicts(self.state, self.clock.seconds)
         self.state.seconds = self.clock.seconds
         self.journal.note(self.state)
+        self.window.note(self.state)
         self.keeper.save(self.state)
 
     def _answer_requests(self, signals: Signals) -> bool:
