@@ -19,7 +19,7 @@ import torch
 from conftest import bundled_pairs, quick_settings
 
 from transduce.data import build, pool
-from transduce.data.batches import Batches
+from transduce.data.batches import Batch, Batches
 from transduce.data.build import Part, build_store
 from transduce.data.comma import CommaFile
 from transduce.data.corpus import ListCorpus, Pair, TwoFiles, suspicious_line
@@ -31,8 +31,10 @@ from transduce.data.survey import HoldOut, survey
 from transduce.data.tokenize import Chunk, Job, Sampling
 from transduce.errors import DataError
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
-from transduce.text.special import BEGIN, END, MADE, PAD
+from transduce.text.special import BEGIN, END, MADE, PAD, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
+from transduce.training.loss import cross_entropy
+from transduce.training.validate import guess_loss
 
 PAIRS = [("eins", "one"), ("zwei drei", "two three"), ("", "four"), ("fünf", "fünf")]
 
@@ -266,6 +268,28 @@ def test_what_is_held_out_is_not_learned_from_a_copy() -> None:
 @pytest.fixture(scope="module")
 def tokenizers() -> Tokenizers:
     return Tokenizers.train(bundled_pairs(), TextSettings(vocabulary=300, coverage=1.0))
+
+
+@pytest.mark.parametrize("layout", ["buckets", "packed"])
+def test_what_the_vocabulary_cannot_write_is_not_counted(tmp_path: Path, layout: str) -> None:
+    """Neither in the tokens that a loss is divided by, nor in what a guess by frequency is worth."""
+    pairs = bundled_pairs(200)
+    few = Tokenizers.train(pairs, TextSettings(tokenizer="words", vocabulary=40))
+    store = build_store(ListCorpus(pairs), few, DataSettings(), tmp_path)
+    lists = [[i for i in ids if i != UNKNOWN] + [END] for ids in few.target.encode([target for _, target in pairs])]
+    assert store.learned_tokens.tolist() == list(map(len, lists))
+    written = np.concatenate(lists)
+    assert 200 < len(written) < 0.7 * store.counts.target_tokens  # much of it is unknown
+    batches = Batches(store, BatchSettings(tokens=512, layout=layout), seed=1)
+    counts = [(batch.tokens, int(loss_tokens(batch))) for batch in batches.epoch(0)]
+    assert counts == [(tokens, tokens) for _, tokens in counts]
+    assert sum(tokens for tokens, _ in counts) == len(written)
+    shares = np.bincount(written)[np.bincount(written) > 0] / len(written)
+    assert guess_loss(store) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
+
+
+def loss_tokens(batch: Batch) -> torch.Tensor:
+    return cross_entropy(torch.zeros(*batch.target_out.shape, 40), batch.target_out).tokens
 
 
 def test_a_store_gives_back_the_text(tmp_path: Path, tokenizers: Tokenizers) -> None:

@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     target_in: Rows
     target_out: torch.Tensor  # (R, T): target_in shifted by one, PAD in empty slots
     pairs: np.ndarray  # places in the store
-    tokens: int  # on the target side
+    tokens: int  # of target_out that a loss is taken of
 
     def to(self, device: str) -> Batch:
         target_out = self.target_out.to(device, non_blocking=True)
@@ -164,11 +164,15 @@ class Batches:
         mine = row // height == rank
         return np.column_stack([pairs[mine], row[mine] - rank * height]), height
 
+    def _tokens(self, plan: Plan) -> int:
+        """Target tokens that a loss is taken of."""
+        return int(self.store.learned_tokens[plan[:, 0]].sum())
+
     def assemble(self, plan: Plan) -> Batch:
         """Tensors of a plan: the rows of it that are ours."""
         mine, height = self._mine(plan)
         batch = self._lay(mine, height, self._shape(plan)[1])
-        return batch._replace(pairs=plan[:, 0], tokens=int(self.slots.target[plan[:, 0]].sum()))
+        return batch._replace(pairs=plan[:, 0], tokens=self._tokens(plan))
 
     def _lay(self, plan: Plan, height: int, width: int | None) -> Batch:
         pairs, row = plan[:, 0], plan[:, 1].astype(np.int64)
@@ -181,7 +185,7 @@ class Batches:
             target_in=shifted(target_out),
             target_out=target_out.tokens,
             pairs=pairs,
-            tokens=int(target.lengths.sum()) + len(pairs),
+            tokens=self._tokens(plan),
         )
 
     def _lay_together(self, plans: list[Plan]) -> Iterator[Batch]:
@@ -192,7 +196,7 @@ class Batches:
         tall = self._lay(np.concatenate(raised), height * len(plans), width)
         for i, plan in enumerate(plans):
             rows = tall.rows(slice(i * height, (i + 1) * height))
-            yield rows._replace(pairs=plan[:, 0], tokens=int(self.slots.target[plan[:, 0]].sum()))
+            yield rows._replace(pairs=plan[:, 0], tokens=self._tokens(plan))
 
     def _take(self, side: int, pairs: np.ndarray) -> Sentences:
         """The sentences of these pairs, from the GPU or from the memory map."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +22,12 @@ import numpy as np
 from transduce.data.drawn import drawn
 from transduce.files import strict_json
 from transduce.files.reading import SMALL, problem_with, read_bytes, sha256
+from transduce.text.special import UNKNOWN
 
 COLUMNS = 5  # of the index: source begin, source length, target begin, target length, line in the corpus
 SOURCE, TARGET, INDEX, TEXT, FACTS = "source.tokens", "target.tokens", "index", "text.jsonl", "store.json"
 DTYPES = ("uint16", "uint32")  # of tokens
+SCANNED = 10_000_000  # tokens looked through in one go
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,18 @@ class Store:
 
     def __len__(self) -> int:
         return len(self._index) // self.variants
+
+    @cached_property
+    def learned_tokens(self) -> np.ndarray:
+        """(places,) target tokens that a loss is taken of: with the sentence's end, and without what the vocabulary
+        cannot write (UNKNOWN)."""
+        ids, found = self.target.ids, []
+        for begin in range(0, len(ids), SCANNED):
+            found.append(begin + np.flatnonzero(ids[begin : begin + SCANNED] == UNKNOWN))
+        self.release()
+        unknown = np.concatenate([np.zeros(0, np.int64), *found])
+        before, behind = (np.searchsorted(unknown, self.target.begins + n) for n in (0, self.target.lengths))
+        return (self.target.lengths + 1 - (behind - before)).astype(np.int32)
 
     def places(self, pairs: np.ndarray, epoch: int) -> np.ndarray:
         """Where the variants lie that an epoch uses of these pairs: all of one after the other, from another first."""

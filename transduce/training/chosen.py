@@ -63,7 +63,7 @@ def choose_again(run: RunFolder, recipe: Recipe, text: Store) -> Iterator[str]:
     if newest is None or limits.of_decay() == Limits.of(before.training).of_decay():
         return
     state = read_state(newest)
-    a_pass = int(text.target.lengths.sum()) / text.variants + len(text)  # every sentence has an end
+    a_pass = int(text.learned_tokens.sum()) / text.variants
     passes = state.target_tokens / a_pass
     share = limits.share_done(state.step, passes, state.seconds - state.before_updates)
     if share > 0:

@@ -16,6 +16,7 @@ from transduce.data.lexicon import learn_lexicon
 from transduce.data.store import Side, Store
 from transduce.nn.rows import Rows
 from transduce.text.special import END, PAD
+from transduce.training.loss import learned_from
 
 MOST_PAIRS, MOST_CELLS = 50_000, 4_000_000  # of text that the lexicon is learned from: a few seconds
 DIAGONAL = 4.0  # how much the place in the sentence says
@@ -49,7 +50,7 @@ class Guide:
         together = source.segments.unsqueeze(1) == target.segments.unsqueeze(2)
         distance = (_shares(target).unsqueeze(2) - _shares(source).unsqueeze(1)).abs()
         q = self._look_up(here) * torch.exp(-DIAGONAL * distance) * together
-        q = q.masked_fill((batch.target_out.cpu() == PAD).unsqueeze(2), 0.0)
+        q = q.masked_fill((learned_from(batch.target_out.cpu()) == PAD).unsqueeze(2), 0.0)
         total = q.sum(-1, keepdim=True)
         return (q / total.clamp(min=SURE)).masked_fill(total < SURE, 0.0)
 

@@ -19,7 +19,7 @@ from transduce.models.seq2seq import Seq2Seq
 from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import Task, task_of
 from transduce.text.normalise import normalise
-from transduce.text.special import END
+from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.distributed import Processes
 from transduce.training.loss import cross_entropy
@@ -67,10 +67,12 @@ class Validator:
 
 
 def guess_loss(store: Store) -> float:
-    """The loss of a model that knows nothing but how frequent tokens are: the entropy of the target."""
+    """The loss of a model that knows nothing but how frequent tokens are: the entropy of the target, without what the
+    vocabulary cannot write."""
     step = 1 + len(store.target.ids) // ENOUGH  # through all of the text: it may be sorted
     counts = np.bincount(store.target.ids[::step], minlength=END + 1)
     counts[END] = round(counts.sum() / max(1.0, float(store.target.lengths.mean())))  # one a sentence
+    counts[UNKNOWN] = 0
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
