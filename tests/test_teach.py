@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Notes, bundled_pairs
+from conftest import Notes, bundled_pairs, quick_settings
 
 import transduce
 from transduce import cli
 from transduce.commands.backtranslate import backtranslate
 from transduce.commands.compare import _traces, compare
 from transduce.commands.distill import distill
+from transduce.data.corpus import ListCorpus
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, SettingsError, UserError
 from transduce.inspect.compare_page import Difference, compare_page
@@ -23,8 +25,20 @@ from transduce.models.load import load
 from transduce.report import Table
 from transduce.text.special import MADE
 from transduce.training.loss import from_teacher
+from transduce.training.setup import fit
 
 PAIRS = bundled_pairs(60)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned its few pairs by heart: what it writes comes to an end."""
+    run = tmp_path_factory.mktemp("runs") / "teacher"
+    settings = quick_settings(
+        model={"dropout": 0.0}, optimizer={"rate": 5e-3}, training={"steps": 150, "validate_every": 150}
+    )
+    fit(run, ListCorpus(PAIRS), None, settings)
+    return run
 
 
 @pytest.fixture
@@ -119,26 +133,62 @@ def test_a_line_that_nobody_can_look_at_has_no_picture(
     assert page.exists()
 
 
-def test_a_student_learns_from_its_teacher(tmp_path: Path, model_folder: Path, texts: tuple[str, str]) -> None:
+def test_a_student_learns_from_its_teacher(tmp_path: Path, teacher: Path, texts: tuple[str, str]) -> None:
     notes = Notes()
     flags = {"training": {"steps": 3, "validate_every": 3}, "model": {"d_model": 16, "heads": 2}}
     table = distill(
-        model_folder, tmp_path / "student", source=texts[0], target=texts[1], valid_source=texts[0],
-        valid_target=texts[1], beam=1, settings=flags, report=notes,
+        teacher, tmp_path / "student", source=texts[0], target=texts[1], valid_source=texts[0],
+        valid_target=texts[1], test_source=texts[0], test_target=texts[1], beam=1, settings=flags, report=notes,
     )  # fmt: skip
     written = (tmp_path / "student.teacher").read_text(encoding="utf-8").split("\n")[:-1]
-    teacher = transduce.load(model_folder, "cpu", beam=1)
-    assert written[:5] == [t.text for t in teacher.translate([source for source, _ in PAIRS[:5]])]
+    loaded = transduce.load(teacher, "cpu", beam=1)
+    assert written[:5] == [t.text for t in loaded.translate([source for source, _ in PAIRS[:5]])]
     assert written[30] == ""
     student = transduce.load(tmp_path / "student", "cpu")
     assert student.settings.model.decoder_layers == 1
     assert student.settings.model.d_model == 16
     assert table is not None
-    assert [row[0] for row in table.rows] == [str(model_folder), str(tmp_path / "student")]
+    assert [row[0] for row in table.rows] == [str(teacher), str(tmp_path / "student")]
     assert any("120 of 122 pairs kept" in line for line in notes.said)  # both targets, without empty lines
     before = (tmp_path / "student.teacher").stat().st_mtime_ns
-    distill(model_folder, tmp_path / "student", source=texts[0], target=texts[1], report=notes)
+    distill(teacher, tmp_path / "student", source=texts[0], target=texts[1], beam=1, report=notes)
     assert (tmp_path / "student.teacher").stat().st_mtime_ns == before
+
+
+def test_translations_of_before_are_not_taught_as_those_of_now(
+    tmp_path: Path, model_folder: Path, texts: tuple[str, str]
+) -> None:
+    """Of another text, teacher, beam or language, or by whomever."""
+    run, flags = tmp_path / "student", {"training": {"steps": 1}, "model": {"d_model": 16, "heads": 2}}
+    distill(model_folder, run, source=texts[0], target=texts[1], beam=1, settings=flags)
+    other_text, other_teacher = tmp_path / "other.de", tmp_path / "other"
+    other_text.write_text("ein bier\n" * 61, encoding="utf-8")
+    shutil.copytree(model_folder, other_teacher)
+    (other_teacher / "manifest.json").write_text((other_teacher / "manifest.json").read_text() + "\n")
+    for teacher, changes, what in (
+        (model_folder, {"source": str(other_text)}, "--source"),
+        (other_teacher, {}, "teacher"),
+        (model_folder, {"beam": 2}, "--beam"),
+        (model_folder, {"target_language": "en"}, "--target-language"),
+    ):
+        with pytest.raises(DataError, match=f"was made with another {what}; remove .* or name another file"):
+            distill(teacher, run, **{"source": texts[0], "target": texts[1], "beam": 1, **changes})
+    (tmp_path / "student.teacher.json").unlink()
+    with pytest.raises(DataError, match="nothing says what it was made of; remove"):
+        distill(model_folder, run, source=texts[0], target=texts[1], beam=1)
+
+
+def test_a_translation_without_its_end_is_not_taught(
+    tmp_path: Path, teacher: Path, texts: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = transduce.load(teacher, "cpu", beam=1, max_length=12)
+    monkeypatch.setattr(transduce.model.Model, "load", lambda *_, **__: loaded)
+    flags = {"training": {"steps": 1}, "model": {"d_model": 16, "heads": 2}}
+    distill(teacher, tmp_path / "student", source=texts[0], target=texts[1], beam=1, settings=flags)
+    written = (tmp_path / "student.teacher").read_text(encoding="utf-8").split("\n")[:-1]
+    answers = loaded.translate(Path(texts[0]).read_text(encoding="utf-8").split("\n")[:-1])
+    assert {"length", "ok"} & {t.status for t in answers} == {"length", "ok"}
+    assert written == ["" if t.status == "length" else t.text for t in answers]
 
 
 def test_what_would_fail_after_the_translations_fails_before(

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.commands import Flags, Hidden
-from transduce.commands.lines import check_files, write_translations
-from transduce.errors import SettingsError
+from transduce.commands.lines import check_files, digest_of, write_translations
+from transduce.errors import DataError, SettingsError
+from transduce.files import strict_json
+from transduce.files.atomic import write_file
+from transduce.files.reading import SMALL, read_bytes
 from transduce.report import SILENT, Report, Table
 from transduce.settings.sections import Overrides
 
 if TYPE_CHECKING:
+    from transduce.decoding.results import Translation
     from transduce.model import Model
     from transduce.text.languages import Languages
 
 TIMED = 500  # sentences that teacher and student are timed on
+UNUSABLE = ("length", "truncated", "failed")  # statuses of translations that a student is not to learn
 
 
 def distill(
@@ -29,6 +34,8 @@ def distill(
     target: str | None = None,
     valid_source: str | None = None,
     valid_target: str | None = None,
+    test_source: str | None = None,
+    test_target: str | None = None,
     beam: int | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
@@ -47,7 +54,8 @@ def distill(
 
     The student has the teacher's width and encoder, and a decoder of one layer, which is where translating spends its
     time; any setting is stronger, such as --model.layers 6. The teacher's translations are a file that is kept, so an
-    interrupted command goes on where it was.
+    interrupted command goes on where it was; what they were made of stands in a second file beside it. A translation
+    that was cut at its length limit is an empty line there, and training leaves its pair out.
 
     Parameters
     ----------
@@ -60,8 +68,12 @@ def distill(
     target
         The real translation, if there is one; the student then learns from both.
     valid_source
-        Validation text; without it, some pairs are set aside. With it, teacher and student are compared at the end.
+        Validation text, which chooses the student's weights; without it, some pairs are set aside.
     valid_target
+        Its translation.
+    test_source
+        Text that neither has learned from or was chosen by: on it teacher and student are compared at the end.
+    test_target
         Its translation.
     beam
         Of the teacher; its own setting if not given.
@@ -87,7 +99,10 @@ def distill(
 
     if word_level is not None and not 0 < word_level <= 1:
         raise SettingsError(f"--word-level {word_level:g} must be above 0 and at most 1: a share of the loss")
-    for flag, file in (("--source", source), ("--target", target), ("--valid-source", valid_source)):
+    if (test_source is None) != (test_target is None):
+        raise SettingsError("--test-source and --test-target go together: a text and its translation")
+    given = {"--source": source, "--target": target, "--valid-source": valid_source, "--test-source": test_source}
+    for flag, file in given.items():
         if file is not None and Path(file).suffix in BOTH_SIDES:
             raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
     if teacher.resolve() == run.resolve():
@@ -96,10 +111,15 @@ def distill(
     student = (_going_on if RunFolder(run).has_started else partial(_shape_of_student, teacher))(settings, word_level)
     resolve(run, None, None, {**student, "data": {**student.get("data", {}), "source": [source]}})  # complains now
     spoken = (source_language, target_language)
-    if not written.exists():
-        check_files([file for file in (source, target, valid_source, valid_target) if file], written)
+    origin = _origin(teacher, source, beam, spoken)
+    if written.exists():
+        _refuse_stale(written, origin)
+    else:
+        files = (source, target, valid_source, valid_target, test_source, test_target)
+        check_files([file for file in files if file], written)
         model = Model.load(teacher, device or "auto", languages=spoken, beam=beam)
-        write_translations(model, teacher, source, written, lambda t: t.text, spoken, report, resume=True)
+        write_file(_note_beside(written), strict_json.dumps(origin, indent=1).encode())
+        write_translations(model, teacher, source, written, _usable, spoken, report, resume=True)
     texts = ([source], [str(written)]) if target is None else ([source, source], [str(written), target])
     if target is not None and valid_source is None and not RunFolder(run).has_started:
         report.say(
@@ -117,9 +137,44 @@ def distill(
         settings=student,
         report=report,
     )
-    if valid_source is None or valid_target is None:
+    if test_source is None or test_target is None:
         return None
-    return _compared({teacher: spoken, run: (None, None)}, (valid_source, valid_target), device or "auto", report)
+    return _compared({teacher: spoken, run: (None, None)}, (test_source, test_target), device or "auto", report)
+
+
+def _usable(translation: Translation) -> str:
+    """What the student is to learn from a translation: nothing, where its end is missing."""
+    return "" if translation.status in UNUSABLE else translation.text
+
+
+def _origin(teacher: Path, source: str, beam: int | None, spoken: Languages) -> dict[str, str]:
+    """What a teacher's translations are made of, in the words of the flags."""
+    from transduce.files.manifest import MANIFEST
+
+    return {
+        "teacher": digest_of(teacher / MANIFEST),
+        "--source": digest_of(Path(source)),
+        "--beam": str(beam),
+        "--source-language": str(spoken[0]),
+        "--target-language": str(spoken[1]),
+    }
+
+
+def _note_beside(written: Path) -> Path:
+    """The file that says what a file of translations was made of."""
+    return written.with_name(f"{written.name}.json")
+
+
+def _refuse_stale(written: Path, origin: dict[str, str]) -> None:
+    """Translations of another text, or by another teacher, would be taught in silence."""
+    way_out = f"remove {written} to have it made again, or name another file with --output"
+    try:
+        noted = strict_json.loads(read_bytes(_note_beside(written), SMALL))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{written} is there, and nothing says what it was made of; {way_out}") from error
+    changed = [name for name, value in origin.items() if not isinstance(noted, dict) or noted.get(name) != value]
+    if changed:
+        raise DataError(f"{written} was made with another {', '.join(changed)}; {way_out}")
 
 
 def _going_on(given: Overrides | None, word_level: float | None) -> Overrides:

@@ -78,16 +78,16 @@ def mark_of(model: Path, files: Sequence[str], *settings: object) -> str:
     """Four hex digits that tell the same work from another: model, what is in the files, and all that was asked for."""
     manifest = model / MANIFEST
     facts = [manifest.read_bytes() if manifest.is_file() else b""]
-    facts += [file.encode(errors="surrogateescape") + _digest(Path(file)) for file in files]
+    facts += [file.encode(errors="surrogateescape") + digest_of(Path(file)).encode() for file in files]
     return hashlib.sha256(b"\0".join([*facts, repr(settings).encode()])).hexdigest()[:4]
 
 
-def _digest(path: Path) -> bytes:
-    """The digest of an ordinary file's content; what comes from a pipe can only be believed."""
+def digest_of(path: Path) -> str:
+    """The sha256 of an ordinary file's content; nothing for a pipe, which can only be believed."""
     if not path.is_file():
-        return b""
+        return ""
     with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def lines_kept(output: Path | None, resume: bool, mark: str, chunk: int, report: Report) -> Kept | None:
