@@ -6,6 +6,8 @@ import itertools
 import json
 import random
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -32,7 +34,7 @@ from transduce.files.output import find_kept, write_lines
 from transduce.model import Model
 from transduce.models.ensemble import mean_of
 from transduce.text.glossary import Glossary
-from transduce.text.sentences import halve, is_unspaced, split_sentences
+from transduce.text.sentences import halve, is_east_asian, split_sentences
 
 SENTENCE = "ich möchte ein bier trinken"
 
@@ -394,8 +396,8 @@ def test_sentences_are_found_and_their_white_space_kept() -> None:
     assert split_sentences("Dr. Smith went home.") == ["Dr. Smith went home."]
     assert halve("one, two three") == ("one, ", "two three")
     assert halve("abcd") == ("ab", "cd")
-    assert is_unspaced("。")
-    assert not is_unspaced("a.")
+    assert is_east_asian("。")
+    assert not is_east_asian("a.")
 
 
 def test_parts_of_a_line_are_joined_with_what_was_between_them() -> None:
@@ -449,6 +451,29 @@ def test_the_lines_that_are_left_are_whole(tmp_path: Path) -> None:
     (tmp_path / "out.txt.abcd9999.part").unlink()
     with pytest.raises(DataError, match="is finished, there is nothing to resume"):
         find_kept(output, "abcd", 1)
+
+
+def test_what_another_command_still_writes_is_left_to_it(tmp_path: Path) -> None:
+    """A second one, with --resume or without, would tear its lines or replace what it makes."""
+    output = tmp_path / "out.txt"
+    program = (
+        "import sys; from pathlib import Path; from transduce.files.output import write_lines\n"
+        "def lines():\n"
+        "    yield 'one'; yield 'x' * 100_000; print('writes', flush=True); sys.stdin.readline(); yield 'three'\n"
+        f"print(write_lines(Path({str(output)!r}), lines(), 'abcd'))"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "writes\n"
+        with pytest.raises(DataError, match=r"another command is still writing .*out.txt; wait until it ends"):
+            find_kept(output, "abcd", 1)
+        with pytest.raises(DataError, match=r"another command is still writing .*out.txt; wait until it ends"):
+            write_lines(output, ["mine"], "1234")
+        first.communicate("\n")
+    assert output.read_text() == "one\n" + "x" * 100_000 + "\nthree\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+    assert write_lines(output, ["mine"], "1234") == 1
 
 
 def test_resume_repeats_and_loses_nothing(

@@ -63,17 +63,27 @@ def _taken(folder: Path) -> tuple[int | None, list[Path]]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, folder: Path) -> bool:
-    """Lock it for this process alone, or complain; False where the file system has no locks."""
+def _take(descriptor: int, folder: Path) -> None:
+    """Lock it for this process alone, or complain."""
     for _ in range(TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(PAUSE)
-        except OSError:
-            return False
+        if try_to_lock(descriptor):
+            return
+        time.sleep(PAUSE)
     raise UserError(f"another process is training in {folder}; wait until it ends, or choose another run folder")
+
+
+def try_to_lock(descriptor: int) -> bool:
+    """Lock an open file or folder for this process until it is closed; False where another process has it. Where the
+    system has no locks, all go on."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def is_locked(folder: Path) -> bool | None:

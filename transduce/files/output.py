@@ -7,14 +7,16 @@ and a device are streams, and written as they are.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 from transduce.errors import DataError, UserError
 from transduce.files.atomic import beside, flush, parts_beside, write_file
+from transduce.files.lock import try_to_lock
 from transduce.files.manifest import MANIFEST
 
 MARK = b"transduce"  # in pages and pictures that are ours; they may be made anew
@@ -84,10 +86,11 @@ def write_output(path: Path, content: bytes) -> None:
 
 
 class Kept(NamedTuple):
-    """What an interrupted run has left."""
+    """What an interrupted run has left, locked for this process as long as its stream is open."""
 
     part: Path
     lines: int
+    stream: BinaryIO  # at the end of these lines
 
 
 def find_kept(path: Path, mark: str, chunk: int) -> Kept | None:
@@ -101,21 +104,46 @@ def find_kept(path: Path, mark: str, chunk: int) -> Kept | None:
         )
     if not parts and path.is_file() and path.stat().st_size:
         raise DataError(f"{path} is finished, there is nothing to resume; --force translates it again")
-    kept = [Kept(part, _cut_to_whole_chunks(part, chunk)) for part in parts]
-    return max(kept, key=lambda one: one.lines, default=None)
+    kept = [Kept(part, *_cut_to_whole_chunks(_locked(part, path, "rb+"), chunk)) for part in parts]
+    kept.sort(key=lambda one: one.lines)
+    for shorter in kept[:-1]:
+        shorter.stream.close()
+    return kept[-1] if kept else None
 
 
-def _cut_to_whole_chunks(part: Path, chunk: int) -> int:
-    """Take away what follows the last whole chunk of lines; gives the number of lines that stay."""
+def _locked(part: Path, path: Path, mode: str) -> BinaryIO:
+    """A part of the output `path`, opened for this process alone."""
+    stream = open(part, mode)  # noqa: SIM115  (whoever asked closes it)
+    if not try_to_lock(stream.fileno()):
+        stream.close()
+        raise _under_way(path)
+    return stream
+
+
+def _under_way(path: Path) -> DataError:
+    return DataError(f"another command is still writing {path}; wait until it ends, or choose another name")
+
+
+def _refuse_what_is_under_way(path: Path) -> None:
+    """Two commands that write one file would each replace what the other has made."""
+    for part in parts_beside(path):
+        with contextlib.suppress(OSError), open(part, "rb") as stream:
+            if not try_to_lock(stream.fileno()):
+                raise _under_way(path)
+
+
+def _cut_to_whole_chunks(stream: BinaryIO, chunk: int) -> tuple[int, BinaryIO]:
+    """Take away what follows the last whole chunk of lines; gives the number of lines that stay, and the stream at
+    their end."""
     lines = read = kept = size = 0
-    with open(part, "rb+") as stream:
-        for line in stream:
-            read += len(line)
-            lines += line.endswith(b"\n")
-            if lines % chunk == 0 and line.endswith(b"\n"):
-                kept, size = lines, read
-        stream.truncate(size)
-    return kept
+    for line in stream:
+        read += len(line)
+        lines += line.endswith(b"\n")
+        if lines % chunk == 0 and line.endswith(b"\n"):
+            kept, size = lines, read
+    stream.truncate(size)
+    stream.seek(size)
+    return kept, stream
 
 
 def write_lines(path: Path, lines: Iterable[str], mark: str = "", kept: Kept | None = None) -> int:
@@ -125,10 +153,12 @@ def write_lines(path: Path, lines: Iterable[str], mark: str = "", kept: Kept | N
         with _stream_to(path) as stream:
             return _write(stream, lines)
     path = path.resolve()
-    part, written = (beside(path, mark), 0) if kept is None else kept
+    if kept is None:
+        _refuse_what_is_under_way(path)
+    part, written = (beside(path, mark), 0) if kept is None else (kept.part, kept.lines)
     try:
-        mode = "x" if kept is None else "a"
-        with open(part, mode, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+        opened = _locked(part, path, "xb") if kept is None else kept.stream
+        with io.TextIOWrapper(opened, encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
             for line in lines:
                 stream.write(line + "\n")
                 written += 1
