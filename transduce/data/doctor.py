@@ -22,7 +22,7 @@ from transduce.data.corpus import Corpus, Stretch, parts_of
 from transduce.data.exchanged import in_other_language, words
 from transduce.data.raw import Raw, raw_sides, side_names
 from transduce.text.scripts import SCRIPTS as ALPHABETS
-from transduce.text.sentences import is_unspaced
+from transduce.text.scripts import is_unspaced
 
 # What one pair alone can have, as bits; then what only shows beside others. The order is that of the report.
 ALONE = (

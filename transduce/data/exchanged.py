@@ -15,7 +15,7 @@ import numpy as np
 
 from transduce.data.corpus import Pair
 from transduce.data.raw import Raw
-from transduce.text.sentences import is_unspaced
+from transduce.text.scripts import is_unspaced
 
 COUNTED = 200_000  # pairs from which words are counted
 CLEAR = 0.5  # of a mean log ratio: on German and English 98 % of 5 % exchanged pairs, and of 30,000 right ones 3

@@ -9,7 +9,7 @@ import numpy as np
 
 from transduce.data.corpus import Pair
 from transduce.data.drawn import drawn
-from transduce.text.scripts import UNSPACED, script_of
+from transduce.text.scripts import UNSPACED_SCRIPTS, script_of
 
 ENOUGH = 20_000  # pairs that are looked at
 A_WORD = 1.6  # characters, where words are not set apart by spaces
@@ -24,7 +24,7 @@ class Side(NamedTuple):
 
     @property
     def is_unspaced(self) -> bool:
-        return self.script in UNSPACED
+        return self.script in UNSPACED_SCRIPTS
 
 
 class Facts(NamedTuple):
@@ -48,7 +48,7 @@ def facts(sample: Sequence[Pair], pairs: int) -> Facts:
 def _side(lines: Sequence[str], pairs: int) -> Side:
     text = "\n".join(lines)
     script = script_of(text)
-    words = len(text.replace("\n", "")) / A_WORD if script in UNSPACED else len(text.split())
+    words = len(text.replace("\n", "")) / A_WORD if script in UNSPACED_SCRIPTS else len(text.split())
     return Side(script, words * pairs / len(lines), len(set(text)))
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from transduce.text.sentences import is_unspaced
+from transduce.text.sentences import is_east_asian
 from transduce.text.words import Links, count_words
 
 if TYPE_CHECKING:
@@ -97,8 +97,9 @@ def _join_links(parts: Sequence[Translation], gaps: Sequence[str]) -> Iterator[t
     """The links of all parts, counted on. Where a source was cut within a word, both parts count it."""
     before, written, last = 0, 0, ""
     for part, gap in zip(parts, gaps, strict=True):
-        within_word = last and not gap and part.source and not is_unspaced(last[-1]) and not is_unspaced(part.source[0])
-        before -= bool(within_word)
+        is_cut = bool(last and not gap and part.source)
+        if is_cut and not is_east_asian(last[-1]) and not is_east_asian(part.source[0]):
+            before -= 1
         yield from ((before + i, written + j) for i, j in part.alignment)
         before, written = before + count_words(part.source), written + count_words(part.text)
         last = part.source or last
@@ -127,8 +128,8 @@ def _put_together(left: str, gap: str, right: str) -> str:
     """The white space of the source, but for what the target's script wants otherwise: Chinese has no spaces."""
     if not left:
         return right
-    if gap == " " and is_unspaced(left[-1]) and is_unspaced(right[0]):
+    if gap == " " and is_east_asian(left[-1]) and is_east_asian(right[0]):
         gap = ""
-    elif not gap and not (is_unspaced(left[-1]) or is_unspaced(right[0])):
+    elif not gap and not (is_east_asian(left[-1]) or is_east_asian(right[0])):
         gap = " "
     return left + gap + right

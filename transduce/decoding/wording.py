@@ -17,11 +17,11 @@ from transduce.decoding.shortlist import ShortlistIds
 from transduce.decoding.terms import Term, Written
 from transduce.decoding.wishes import Wishes
 from transduce.errors import DataError, SettingsError
-from transduce.text.case import CAPITAL, CAPITALS
+from transduce.text.case import OF_WORD
 from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection, without_marks
-from transduce.text.sentences import is_unspaced
+from transduce.text.scripts import is_unspaced
 from transduce.text.special import END, SPECIAL, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
@@ -68,7 +68,7 @@ class Wording:
     @cached_property
     def word_start(self) -> Tensor:
         """(V,) what may follow a whole word: a token that begins another, a punctuation mark, the end."""
-        starts = [not (piece[:1].isalnum() or piece[:1] in (CAPITAL, CAPITALS)) for piece in self.pieces]
+        starts = [not OF_WORD.match(piece) for piece in self.pieces]
         starts[END] = True
         return torch.tensor(starts)
 

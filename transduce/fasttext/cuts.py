@@ -11,13 +11,13 @@ from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import VOCABULARY, read_bytes
 from transduce.settings.sections import TextSettings, VectorSettings
 from transduce.text.normalise import normalise
-from transduce.text.sentences import UNSPACED
+from transduce.text.scripts import EAST_ASIAN
 from transduce.text.subwords import SubwordTokenizer
 
 TOKENIZER = "tokenizer.model"  # in a model folder, where subwords are learned
 SUBWORDS = ("bpe", "unigram")
 MOST_LINES = 500_000  # drawn from the text, that subwords are learned from
-_CHARACTER = re.compile(f"([{UNSPACED}])")
+_CHARACTER = re.compile(f"([{EAST_ASIAN}])")
 Cut = Callable[[str], list[str]]
 
 

@@ -32,7 +32,7 @@ from transduce.files.run_folder import CONFIG, MODEL, STATE, RunFolder
 from transduce.report import SILENT, Progress, Report
 from transduce.settings import config_file
 from transduce.settings.sections import Settings, VectorSettings
-from transduce.text.sentences import is_unspaced
+from transduce.text.sentences import is_east_asian
 
 FEW_LINES = 100
 BLOCKS = 0.1  # of the changes of label that there would be by chance
@@ -90,7 +90,7 @@ def _are_blocks(text: Text) -> bool:
 
 def _has_no_words(lines: Lines) -> bool:
     """Whether its first lines are of a script without spaces, and have none."""
-    some = [text for _, text in itertools.islice(lines(), FEW_LINES) if is_unspaced(text)]
+    some = [text for _, text in itertools.islice(lines(), FEW_LINES) if is_east_asian(text)]
     return len(some) > FEW_LINES / 2 and sum(len(text.split()) for text in some) < 3 * len(some)
 
 

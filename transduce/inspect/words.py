@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from transduce.text.case import CAPITAL, CAPITALS
+from transduce.text.case import OF_WORD
+from transduce.text.scripts import is_unspaced
 from transduce.text.special import SPECIAL
-
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")  # kana and Han
 
 
 def words(tokens: Sequence[str]) -> list[int]:
-    """Which word each token belongs to, counted from 0: a space begins one, so does a mark, and what follows it.
+    """Which word each token belongs to, counted from 0: a space begins one, so does a punctuation mark, and
+    what follows it.
 
-    Where a language writes no spaces (Chinese, Japanese) every token is a word.
+    Where a language writes no spaces (Chinese, Japanese, Thai) every token is a word.
     """
     groups: list[int] = []
     alone = True  # whether the token before stands alone
     for token in tokens:
         bare = token.removeprefix("▁")
-        is_mark = not any(c.isalnum() or c in (CAPITAL, CAPITALS) for c in bare)  # those of case are part of a word
-        stands_alone = token in SPECIAL or is_mark or bool(_UNSPACED.match(bare))
+        is_punctuation = not OF_WORD.search(bare)
+        stands_alone = token in SPECIAL or is_punctuation or is_unspaced(bare[:1])
         starts = not groups or alone or stands_alone or token.startswith("▁")
         if groups and token != "▁" and tokens[len(groups) - 1] == "▁":
             starts = False  # a space by itself belongs to what follows

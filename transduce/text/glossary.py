@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from transduce.errors import DataError
 from transduce.text.normalise import normalise
-from transduce.text.sentences import UNSPACED
-
-SPACED = rf"[^\W{UNSPACED}]"  # a letter or digit of a script that puts spaces between words
+from transduce.text.scripts import SPACED
 
 
 class GlossaryEntry(NamedTuple):

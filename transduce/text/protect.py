@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
-from transduce.text.sentences import UNSPACED, is_unspaced
+from transduce.text.scripts import SPACED, WORD, is_unspaced
 from transduce.text.special import SPECIAL
 
 MARKS = "".join(map(chr, range(0x10FF00, 0x10FF10)))  # private characters: sixteen items of a sentence can be hidden
 _MARK = re.compile(f"[{MARKS}]")
 _DIRECTION = re.compile(r">>[^\s<>]+<<")  # what to translate into, which is no name
 LOST = "\ufffd"  # stands for a mark that somebody typed, where no other is left to hide it
-_LETTER = rf"[^\W{UNSPACED}]"  # of a script with spaces; digits too
 _ASCII = r"[!#-;=?-~]"  # what an address is made of: no space, no quote, no angle bracket
 _MYRIADS = "[万萬亿億兆千百]"
 _SCALED = (  # behind a Chinese or Japanese number that other languages write otherwise: 210万 is 2.1 million
@@ -39,14 +38,15 @@ PATTERNS = {  # in order: what begins first wins, then what stands first here
         r"|(?<![\d%])%(?:\d+\$)?[-+0#]*\d*(?:\.\d+)?[sdifgeuxXc@](?![A-Za-z])|\$[A-Za-z_]\w*"
     ),
     "numbers": (
-        rf"(?<!{_LETTER})(?<!{_MYRIADS})(?<!\d[.,])[-+−]?(?>\d+(?:[.,:/'’–-]\d+){{0,9}})(?!{_LETTER}|{_READ})[%‰]?"
+        rf"(?<!{SPACED})(?<!{_MYRIADS})(?<!\d[.,])[-+−]?(?>\d+(?:[.,:/'’–-]\d+){{0,9}})(?!{SPACED}|{_READ})[%‰]?"
     ),
     "emoji": r"[\U0001f000-\U0001faff\u2600-\u27bf\u2b50\u2b55][\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u200d\u20e3]*",
 }
+_WORD_CHARACTER = re.compile(f"[{WORD}]")
 _HINT = re.compile(rf"[\d@<&{{%$/\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff{MARKS}]|www\.")  # an item has one
 _WORD = "word"  # the neighbour of an item, if it is a letter or digit
-_TOUCHING = re.compile(rf"(?<=[{MARKS}])(?=[{MARKS}]|{_LETTER})|(?<={_LETTER})(?=[{MARKS}])")
-_NAME = re.compile(rf"(?<!\w)[^\W\d_{UNSPACED}]{{2,}}+(?!\w)")
+_TOUCHING = re.compile(rf"(?<=[{MARKS}])(?=[{MARKS}]|{SPACED})|(?<={SPACED})(?=[{MARKS}])")
+_NAME = re.compile(rf"(?<![{WORD}])(?:(?![\d_]){SPACED}){{2,}}+(?![{WORD}])")
 NAMES = 0.05, 3  # the share of pairs in training in which names are hidden too, and how many of them at most
 Span = tuple[int, int]  # where an item begins and ends
 SPARED = 1  # place of what is spared among all that is looked for
@@ -126,7 +126,7 @@ def _side(text: str, place: int, step: int) -> Side:
     """What stands on one side of a place."""
     gap = " " if _letter(text, place + step) == " " else ""
     beyond = _letter(text, place + step * (1 + len(gap)))
-    if re.match(r"\w", beyond):
+    if _WORD_CHARACTER.match(beyond):
         beyond = "unspaced" if is_unspaced(beyond) else _WORD
     return Side(beyond, gap)
 

@@ -8,8 +8,9 @@ from collections.abc import Collection
 
 import sentencex
 
-UNSPACED = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, with their punctuation
-_UNSPACED = re.compile(f"[{UNSPACED}]")
+from transduce.text.scripts import EAST_ASIAN
+
+_EAST_ASIAN = re.compile(f"[{EAST_ASIAN}]")
 _PAUSE = re.compile(r"[,;:](?!\d)\s*|[，；：、]\s*|\s+")  # where a sentence may be cut if it must be
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which no text file can hold
 _FULL_STOP = re.compile(r"。+[”’」』]*\s*")
@@ -17,16 +18,16 @@ _GOES_ON = re.compile(r"[。！？”’」』）】》〉]|(?<=[）】》〉]).
 MOST = 100_000  # characters that are searched for sentence ends in one go
 
 
-def is_unspaced(text: str) -> bool:
-    """Whether a text has characters of a script that puts no spaces between words."""
-    return _UNSPACED.search(text) is not None
+def is_east_asian(text: str) -> bool:
+    """Whether a text has Chinese or Japanese characters, between whose sentences no spaces stand either."""
+    return _EAST_ASIAN.search(text) is not None
 
 
 def split_sentences(line: str, never: Collection[int] = ()) -> list[str]:
     """The sentences of a line, each with the white space behind it; one, if there are no more. `never`: places where it
     is not cut."""
     readable = _SURROGATE.sub("\ufffd", line)  # as sentencex can
-    ends = sorted((_unspaced_ends if is_unspaced(line) else _spaced_ends)(readable) - set(never))
+    ends = sorted((_east_asian_ends if is_east_asian(line) else _spaced_ends)(readable) - set(never))
     return [line[begin:end] for begin, end in itertools.pairwise([0, *ends, len(line)])]
 
 
@@ -38,7 +39,7 @@ def _spaced_ends(line: str) -> set[int]:
     return ends
 
 
-def _unspaced_ends(line: str) -> set[int]:
+def _east_asian_ends(line: str) -> set[int]:
     """The same in Chinese and Japanese: also before a digit, behind the marks that close a quotation, and not behind a
     bracket or within U.S.A."""
     found = {match.end() for match in _FULL_STOP.finditer(line)} | _ends(line, "zh")

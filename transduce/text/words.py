@@ -1,16 +1,18 @@
 """Words, as links between a text and its translation count them, and the tokens they are made of.
 
-Words are what stands between white space; in scripts without spaces, characters. Links are written in Pharaoh format:
-`0-0 1-2` links word 0 to word 0, and word 1 of the source to word 2 of the target.
+Words are what stands between white space; in scripts without spaces, characters with their marks. Links are written in
+Pharaoh format: `0-0 1-2` links word 0 to word 0, and word 1 of the source to word 2 of the target.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from transduce.text.normalise import normalise
-from transduce.text.sentences import is_unspaced
+from transduce.text.scripts import MARKS, is_unspaced
 
+_MARK = re.compile(f"[{MARKS}]")
 Links = tuple[tuple[int, int], ...]  # (source word, target word), ascending
 
 
@@ -28,16 +30,18 @@ def word_links(source: Sequence[str], target: Sequence[str], places: Sequence[in
 def words_of_pieces(pieces: Sequence[str]) -> list[list[int]]:
     """Which words each piece is part of: mostly one; none, if it is a space; several, where there are no spaces."""
     found: list[list[int]] = []
-    word, after_space = -1, True
+    word, begins, is_spaced = -1, True, True
     for piece in pieces:
         mine: list[int] = []
         for character in piece:
             if character in "▁ ":
-                after_space = True
+                begins = is_spaced = True
                 continue
-            alone = is_unspaced(character)
-            word += after_space or alone
-            after_space = alone  # what follows such a character is a word of its own
+            if is_spaced or not _MARK.match(character):  # a mark stands with the character before it
+                alone = is_unspaced(character)
+                word += begins or alone
+                begins = alone  # what follows such a character is a word of its own
+            is_spaced = False
             if word not in mine:
                 mine.append(word)
         found.append(mine)
