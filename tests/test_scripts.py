@@ -11,14 +11,14 @@ import pytest
 from transduce.inspect.words import joined, words
 from transduce.text.glossary import Glossary
 from transduce.text.lists import WordTokenizer
-from transduce.text.scripts import MARKS, SCRIPTS, SPACED, UNSPACED_SCRIPTS, WORD, is_unspaced
+from transduce.text.scripts import COMBINING, SCRIPTS, SPACED, UNSPACED_SCRIPTS, WORD, is_unspaced
 from transduce.text.words import count_words, words_of_pieces
 
 HINDI, THAI = "नमस्ते दुनिया", "ผมอยากดื่มเบียร์"
 
 
 def test_marks_are_those_of_unicode() -> None:
-    pattern = re.compile(f"[{MARKS}]")
+    pattern = re.compile(f"[{COMBINING}]")
     for code in range(sys.maxunicode + 1):
         assert bool(pattern.match(chr(code))) == unicodedata.category(chr(code)).startswith("M"), hex(code)
 

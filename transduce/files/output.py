@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, BinaryIO, Literal, NamedTuple
 
 from transduce.errors import DataError, UserError
 from transduce.files.atomic import beside, flush, parts_beside, write_file
@@ -111,9 +111,9 @@ def find_kept(path: Path, mark: str, chunk: int) -> Kept | None:
     return kept[-1] if kept else None
 
 
-def _locked(part: Path, path: Path, mode: str) -> BinaryIO:
+def _locked(part: Path, path: Path, mode: Literal["xb", "rb+"]) -> BinaryIO:
     """A part of the output `path`, opened for this process alone."""
-    stream = open(part, mode)  # noqa: SIM115  (whoever asked closes it)
+    stream: BinaryIO = open(part, mode)  # noqa: SIM115  (whoever asked closes it)
     if not try_to_lock(stream.fileno()):
         stream.close()
         raise _under_way(path)

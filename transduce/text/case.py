@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-from transduce.text.scripts import MARKS, UNSPACED
+from transduce.text.scripts import COMBINING, UNSPACED
 
 CAPITAL, CAPITALS, QUOTED = "⇧", "⇪", "⇨"  # the first letter is large; all are; what follows is no mark
 CASE_MARKS = CAPITAL + CAPITALS + QUOTED
 # Letters and digits with their marks, but not of scripts without spaces and case.
-_WORD = rf"[^\W{UNSPACED}](?:[^\W{UNSPACED}]|[{MARKS}])*+"
+_WORD = rf"[^\W{UNSPACED}](?:[^\W{UNSPACED}]|[{COMBINING}])*+"
 _TYPED = re.compile(rf"{_WORD}|[{CASE_MARKS}]")
 _MARKED = re.compile(rf"{QUOTED}(.)|({_WORD})([{CAPITAL}{CAPITALS}]?)|[{CASE_MARKS}]", re.DOTALL)
 _WITH_MARK = re.compile(rf"(?:^|(?<= )){_WORD}[{CAPITAL}{CAPITALS}]")
-OF_WORD = re.compile(rf"[^\W_]|[{MARKS}{CAPITAL}{CAPITALS}]")  # a character that a marked word is made of
+OF_WORD = re.compile(rf"[^\W_]|[{COMBINING}{CAPITAL}{CAPITALS}]")  # a character that a marked word is made of
 _SHOUTED = re.compile(r"[^\W\d_]{2,}")
 OFTEN = 10  # times that a word must occur in a form that gets a token of its own
 

@@ -45,23 +45,25 @@ SCRIPTS = {  # ranges of letters, as regular expressions have them
 UNSPACED_SCRIPTS = ("Thai", "Lao", "Burmese", "Khmer", "Tibetan", "Japanese", "Chinese")
 EAST_ASIAN = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, with their punctuation
 UNSPACED = EAST_ASIAN + "".join(SCRIPTS[name] for name in UNSPACED_SCRIPTS)  # between whose words no spaces stand
-_MAY_HAVE_MARKS = ((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10100, 0x12000), (0x16A00, 0x17000))
-_MAY_HAVE_MARKS += ((0x1BC00, 0x1BD00), (0x1CF00, 0x1D300), (0x1DA00, 0x1EA00), (0xE0100, 0xE01F0))
+WITH_MARKS = (  # code points among which there are combining marks: all but the large blocks of letters alone
+    *((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10100, 0x12000), (0x16A00, 0x17000)),
+    *((0x1BC00, 0x1BD00), (0x1CF00, 0x1D300), (0x1DA00, 0x1EA00), (0xE0100, 0xE01F0)),
+)
 NAMES = ("", *SCRIPTS, "another script")  # of what is no letter, first; trust.safetensors counts in this order
 BEYOND = 0x40000  # code points from there on are no letters
 
 
 def _combining_marks() -> str:
     """Accents, vowel signs and the like, which stand with the letter before them, as ranges of a regular expression."""
-    codes = itertools.chain.from_iterable(itertools.starmap(range, _MAY_HAVE_MARKS))
+    codes = itertools.chain.from_iterable(itertools.starmap(range, WITH_MARKS))
     marks = [code for code in codes if unicodedata.category(chr(code)).startswith("M")]
     begins = [code for code, before in zip(marks, [0, *marks], strict=False) if code != before + 1]
     ends = [code for code, behind in zip(marks, [*marks[1:], 0], strict=True) if code != behind - 1]
     return "".join(f"{chr(begin)}-{chr(end)}" for begin, end in zip(begins, ends, strict=True))
 
 
-MARKS = _combining_marks()
-WORD = rf"\w{MARKS}"  # the characters of a word: letters, digits, the underscore, and marks
+COMBINING = _combining_marks()
+WORD = rf"\w{COMBINING}"  # the characters of a word: letters, digits, the underscore, and marks
 SPACED = rf"(?![{UNSPACED}])[{WORD}]"  # one of a script that puts spaces between words
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from transduce.text.normalise import normalise
-from transduce.text.scripts import MARKS, is_unspaced
+from transduce.text.scripts import COMBINING, is_unspaced
 
-_MARK = re.compile(f"[{MARKS}]")
+_MARK = re.compile(f"[{COMBINING}]")
 Links = tuple[tuple[int, int], ...]  # (source word, target word), ascending
 
 
