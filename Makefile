@@ -35,6 +35,8 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/ready: pyproject.toml constraints.txt | .venv/bin/python
+	@$(BIN)/python -c 'import torch' 2> /dev/null || \
+	  echo "downloading into .venv: about 3 GB on Linux, where PyTorch brings CUDA, 0.3 GB on a Mac (README: without CUDA)"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
