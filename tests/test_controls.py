@@ -145,7 +145,7 @@ def test_what_is_kept_stays(model: Model) -> None:
     assert "THE" in shouted.text or shouted.status == "unmet"
     lines = model.translate(["ich trinke 漢 bier", "ich trinke bier"], keep="漢")  # one line does not end all others
     assert [t.status for t in lines] == ["unmet", "ok"]
-    with pytest.raises(SettingsError, match=r"--keep \( is no regular expression"):
+    with pytest.raises(SettingsError, match=r"--keep=\( is no regular expression"):
         model.translate(text, keep="(")
 
 
@@ -161,9 +161,25 @@ def test_forbidden_words_do_not_come(model: Model) -> None:
 
 def test_every_way_to_cut_a_forbidden_word(model: Model) -> None:
     wording = Wording(Wishes(forbidden=["the"]), model.tokenizers.target)
-    spelled = {"".join(wording.pieces[i] for i in way) for way in wording.forbidden}
+    spelled = {"".join(wording.pieces[i] for i in way) for way in wording.forbid.sequences()}
     assert spelled == {"▁the"}
-    assert len(wording.forbidden) > 1
+    assert len(wording.forbid.sequences()) > 1
+
+
+def test_many_and_long_forbidden_words(model: Model) -> None:
+    """However many there are, they are looked for together; a word in all its letters, whatever way it is cut."""
+    tokenizer = model.tokenizers.target
+    many = [f"{word}{number}".strip("0") for word in ("house", "garden", "water") for number in range(1000)]
+    some = Wording(Wishes(forbidden=["the"]), tokenizer).forbid
+    letters = [tokenizer.pieces(range(tokenizer.size)).index(letter) for letter in ("▁", "t", "h", "e")]
+    assert some.is_in([7, *letters, 9])
+    assert not some.is_in([7, *letters[:-1], 9, letters[-1]])
+    all_ = Wording(Wishes(forbidden=[word for word in many if some.can_write(f"▁{word}")]), tokenizer).forbid
+    assert len(all_.ending) < 40 * len(many)
+    with pytest.raises(
+        DataError, match=r"'aaaaaaaaaaaaaaaaaaaa\.\.\.' has 100,000 letters, and a word or phrase of at most"
+    ):
+        model.translate(SENTENCE, forbidden=["a" * 100_000])
 
 
 def test_a_translation_begins_as_asked(model: Model) -> None:
