@@ -31,6 +31,7 @@ from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
 from transduce.model import Model
 from transduce.models.ensemble import mean_of
+from transduce.report import Progress
 from transduce.text.glossary import Glossary
 from transduce.text.sentences import halve, is_unspaced, split_sentences
 
@@ -438,6 +439,29 @@ def test_a_line_of_several_sentences(model: Model) -> None:
     assert len({candidate.text for candidate in several}) == 3
     whole = model.with_search(split=False).translate(line)
     assert not whole.parts
+
+
+def test_a_huge_line_is_read_a_few_times_only(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halved before it is read where it is far too long, and the bar tells how many of its pieces are done."""
+    line = "ich trinke bier, und du " * 2000
+    tokenizer, read = model.tokenizers.source, list[int]()
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda texts: read.append(sum(map(len, texts))) or encode(texts))
+    pieces = sentences_of([line], tokenizer, 60, True)
+    assert sum(read) < 6 * len(line)
+    assert " ".join(piece.text for piece in pieces) == line.strip()
+    assert all(15 < len(piece.source) <= 60 for piece in pieces)
+    told: list[str] = []
+
+    class Bar(Progress):
+        def update(self, done: float, **facts: str) -> None:
+            told.append(facts["sentences"])
+
+    found = next(model.stream([" ".join(["ich trinke bier."] * 40)], progress=Bar()))
+    assert len(found.parts) == 40
+    assert told[-1] == "40 of 40"
+    found = join("x" * 9, [Translation("a.", "b", "ok", ())] * 20_000, [" "] * 20_000)
+    assert found.text == " ".join("b" * 20_000)
 
 
 def test_what_is_too_long_is_translated_in_pieces(model: Model) -> None:
