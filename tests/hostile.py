@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import os
 import pkgutil
+import re
 import resource
 import shutil
 import signal
@@ -30,6 +31,7 @@ import tempfile
 import threading
 import time
 import traceback
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -38,7 +40,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from hostile_cases import ACCEPTED, EITHER, MANIFESTS, MODELS, REFUSED, RUNS, SAME, TEXTS, UNTOUCHED, linked
+from hostile_cases import (
+    ACCEPTED,
+    EITHER,
+    MANIFESTS,
+    MODELS,
+    REFUSED,
+    RUNS,
+    SAME,
+    STEERING,
+    TEXTS,
+    UNTOUCHED,
+    linked,
+)
 
 SECONDS, MEGABYTES = 10.0, 500  # that a case may take; the latter beyond a translation that nobody disturbs
 AFTERWARDS = 2.0  # seconds that a process beside the command has, once that has ended
@@ -217,6 +231,11 @@ def judge(attack: Attack, outcome: Outcome, changed: Changes, usual: float) -> I
         yield ("hang" if outcome.killed.startswith("no end") else "died"), outcome.killed
     elif outcome.seconds > SECONDS and outcome.processor > SECONDS:  # in its longer chance
         yield "hang", f"{outcome.processor:.0f} s"
+    if steering := {letter for letter in err if unicodedata.category(letter) == "Cc"} - {"\n", "\t"}:
+        yield "steering", repr(sorted(steering))
+    for lines, path in re.findall(r"([0-9,]+) lines so far are in (.*\.part)", err):
+        if (there := _count(Path(path))) != int(lines.replace(",", "")):
+            yield "promise", f"{there} lines for {lines}"
     if "Traceback (most recent call last)" in err:
         yield "traceback", _last_line(err)
     elif code not in (0, 2, None):
@@ -443,6 +462,13 @@ def writers(place: Place) -> dict[str, Writer]:
         "plot masks": Writer(["plot", "masks", "-o"], ".svg", None),
         "plot attention": Writer(["plot", "attention", model, "ein Satz", "-o"], ".png", None),
         "doctor report": Writer(["doctor", *files, *TINY, "--report-to"], ".json", source),
+        "compare": Writer(
+            ["compare", model, model, "--source", source, "--reference", target, "--maps", 0, "-o"], ".html", source
+        ),
+        "plot lengths": Writer(
+            ["plot", "lengths", model, "--source", source, "--reference", target, "-o"], ".png", source
+        ),
+        "plot huffman": Writer(["plot", "huffman", "--source", source, "-o"], ".svg", source),
         "doctor picture": Writer(["doctor", *files, *TINY, "--picture"], ".png", None),
     }
 
@@ -465,10 +491,13 @@ def _write(path: Path) -> None:
     path.write_text(UNTOUCHED)
 
 
+PAGE = "<!doctype html>\n<html lang=en>\n<title>What I do with transduce</title>\n<p>transduce is ...</p>\n"
 SPOTS: dict[str, tuple[str, Callable[[Place, Writer], Any]]] = {  # what must happen, and where the output goes
     "a new file": (ACCEPTED, _put(lambda path: None)),
     "a file": (REFUSED, _put(_write)),
     "a link to a file": (REFUSED, _put(linked("victim.txt"))),
+    "a page about us": (REFUSED, _put(lambda path: path.write_text(PAGE))),
+    "a link to itself": (REFUSED, _put(lambda path: path.symlink_to(path.name))),
     "a link to nothing": (EITHER, _put(linked("new.txt"))),
     "a folder": (REFUSED, _put(Path.mkdir)),
     "a full disk": (REFUSED, _put(linked("full"))),
@@ -500,7 +529,8 @@ def onto_all() -> Iterator[tuple[str, Callable[[Place], Attack]]]:
     for command, writer in writers(nowhere).items():
         spots = [spot for spot in SPOTS if writer.text or "input" not in spot]
         yield from ((f"{command} onto {spot}", onto(command, spot)) for spot in spots)
-        given = {"a file": True, "an input": bool(writer.text), "a file of the model": nowhere.victim in writer.words}
+        given = {"a file": True, "a file of the model": nowhere.victim in writer.words, "a link to itself": True}
+        given |= dict.fromkeys(("an input", "a hard link to an input", "a link to an input"), bool(writer.text))
         forced = (spot for spot, is_given in given.items() if is_given)
         yield from ((f"{command} --force onto {spot}", onto(command, spot, "--force")) for spot in forced)
 
@@ -563,6 +593,16 @@ def page_is(put: Callable[[Path], Any], must: str, place: Place) -> Attack:
     return Attack(["inspect", place.victim, "ein Satz"], must, leaves=(place.victim / "attention.html",))
 
 
+def asked(words: Words, must: str, place: Place) -> Attack:
+    """translate, with wishes that are too much."""
+    return Attack(["translate", place.victim, place.text / "source.txt", *words], must)
+
+
+def _many_words(count: int) -> Words:
+    words = (f"{a}{b}{c}" for a in "abdefghiklmnorst" for b in "aeiou" for c in "bdeghiklmnorstabdeghiklmnorst" * 9)
+    return [part for word, _ in zip(words, range(count), strict=False) for part in ("--forbid", word)]
+
+
 def corpus_onto(put: Callable[[Path], Any], must: str, place: Place, *force: str) -> Attack:
     put(place.out / "dev.en")
     others = tuple(place.out / f"{name}.{side}" for name in ("train", "dev", "test") for side in ("de", "en"))
@@ -612,6 +652,19 @@ OUTPUTS: dict[str, Callable[[Place], Attack]] = {
     "inspect, its page a link to nothing": bound(page_is, linked("new.txt"), EITHER),
     "inspect, its page a folder": bound(page_is, Path.mkdir, REFUSED),
     "inspect, its page a pipe": bound(page_is, os.mkfifo, REFUSED),
+    **{
+        f"translate --keep {title}": bound(asked, ["--keep", pattern], must)
+        for title, must, pattern in (
+            ("nested", EITHER, r"(\w+\s?)+\d"),
+            ("ambiguous", EITHER, "(?:e|er|r)*[0-9]"),
+            ("of four spaces", EITHER, r"\s*\s*\s*[0-9]"),
+            ("that counts far", REFUSED, "a{4294967295}"),
+            ("nested deep", REFUSED, "(" * 5000 + ")" * 5000),
+            ("that steers the terminal", REFUSED, f"({STEERING}"),
+        )
+    },
+    "translate --forbid 100,000 letters": bound(asked, ["--forbid", "a" * 100_000], REFUSED),
+    "translate --forbid 3,000 words": bound(asked, _many_words(3000), EITHER),
     "corpus onto a file": bound(corpus_onto, _write, REFUSED),
     "corpus --force onto a file": _forced(bound(corpus_onto, _write, ACCEPTED)),
     "corpus onto a folder": bound(corpus_onto, Path.mkdir, REFUSED),

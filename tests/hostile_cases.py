@@ -59,6 +59,7 @@ def wrong(entries: Table) -> Table:
     return [entry for entry in entries if entry[1] == REFUSED]
 
 
+STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m"  # clears a screen, names a window, makes red
 NOTHING = Mutation("nothing", ACCEPTED, lambda folder, random: None)  # the control
 
 # ---- any file --------------------------------------------------------------------------------------------------------
@@ -223,6 +224,7 @@ MANIFESTS: Table = [
         a_name_with_backslashes=_also("..\\..\\victim.txt"),
         a_name_with_NUL=_also("config\0.yaml"),
         a_name_with_a_line_feed=_also("config\ntransduce: all is well"),
+        a_name_that_steers_the_terminal=_also(f"config{STEERING}.yaml"),
         half_a_character_as_a_name=_also("\ud800"),
         a_name_of_5000_characters=_also("a" * 5000),
         a_name_of_5000_folders=_also("a/" * 5000 + "b"),
@@ -291,9 +293,29 @@ def _keys(must: str, values: dict[str, str]) -> Table:
     return [(f"{key}={value[:24]}", must, _key(key, value)) for key, value in pairs]
 
 
+_PATTERNS = {  # that cannot be compiled, and that match in ways without number
+    REFUSED: ["a{4294967295}", "(" * 5000 + "a" + ")" * 5000, "(", "a*", "(?R)"],
+    EITHER: [
+        r"(\w+\s?)+\d",
+        "(a|a)*b",
+        "(?:e|er|r)*[0-9]",
+        r"\s*\s*\s*[0-9]",
+        r"(.*)*\1[0-9]",
+        "(?:(?:x{999}){999}){999}",
+    ],
+}
 CONFIGS: Table = [
     *_keys(REFUSED, _WRONG),
     *_keys(EITHER, _ODD),
+    *(
+        (f"protect_pattern={pattern[:24]}", must, _key("protect_pattern", f"'{pattern}'"))
+        for must, patterns in _PATTERNS.items()
+        for pattern in patterns
+    ),
+    *(
+        (f"{key} that steers the terminal", REFUSED, _key(key, json.dumps(STEERING).replace("\\u00", "\\x")))
+        for key in ("tokenizer", "kind", "layers", "device", "start")
+    ),
     *table(
         REFUSED,
         without_model=_model(""),
@@ -383,6 +405,11 @@ def _without_last(header: dict[str, Any], data: bytes, random: Random) -> bytes:
     return _joined(header, data[: header.pop(last)["data_offsets"][0]])
 
 
+def _renamed(header: dict[str, Any], data: bytes, random: Random) -> bytes:
+    name = random.choice(sorted(header))
+    return _joined({f"{name}{STEERING}": header.pop(name), **header}, data)
+
+
 def _with_another(header: dict[str, Any], data: bytes, random: Random) -> bytes:
     more = {"another": {"dtype": "F32", "shape": [2], "data_offsets": [len(data), len(data) + 8]}}
     return _joined({**header, **more}, data + bytes(8))
@@ -409,6 +436,7 @@ TENSORS: Table = [
         place_backwards=_with("data_offsets", lambda old: old[::-1]),
         places_overlap=_with("data_offsets", lambda old: [0 if old[0] else 4, old[1]]),
         place_a_word=_with("data_offsets", lambda old: "here"),
+        a_name_that_steers_the_terminal=_tensors(_renamed),
         shape_a_column=_with("shape", lambda old: [old[0] * old[1], 1]),
         shape_flat=_with("shape", lambda old: [old[0] * old[1]]),
         shape_too_large=_with("shape", lambda old: [2**32, 2**32]),
@@ -435,7 +463,12 @@ _BEST = "weights/best.safetensors"
 _BY_NAME = ("translate best", "inspect best")  # commands with --weights best
 _AVERAGE = ("average",)  # copies some files, and of others looks at the shapes only
 _WORDS = "\n".join(["<pad>", "<unk>", "<s>", "</s>", *(f"word{i}" for i in range(300))]).encode()
-_TOKENIZERS = table(REFUSED, of_words=lambda content, random: _WORDS, of_text=lambda content, random: b"hello\n" * 99)
+_TOKENIZERS = table(
+    REFUSED,
+    of_words=lambda content, random: _WORDS,
+    of_text=lambda content, random: b"hello\n" * 99,
+    with_pieces_that_are_no_text=lambda content, random: content.replace("▁d".encode(), b"\xff" * 4),
+)
 
 
 def _other_tokenizer(folder: Path, random: Random) -> None:

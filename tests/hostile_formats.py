@@ -10,6 +10,7 @@ limited, and nothing may appear outside the folder that was asked for. tests/tes
 from __future__ import annotations
 
 import json
+import pickle
 import resource
 import shutil
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from foreign import bart_folder, many_folder, marian_folder
@@ -34,6 +36,7 @@ import transduce
 from transduce.commands.convert import convert
 from transduce.errors import UserError
 from transduce.formats.argos import ENDING
+from transduce.formats.pickled import MAGIC, PROTOCOL
 
 MEMORY = 12 * 2**30  # bytes of address space, most of which PyTorch asks for and never touches
 VALUES: list[Any] = [0, -1, 1, 7, 10**9, 2**63, 1e308, "x", "", None, True, [], {}, [1, 2], "nan"]
@@ -80,6 +83,47 @@ def change_json(content: bytes, random: Random) -> bytes:
     return json.dumps(whole).encode()
 
 
+def add_keys_in_keys(path: Path, random: Random) -> None:
+    """The older form of torch.save, with keys of storages that hold one another: a hash of them takes for ever."""
+    begin = b"".join(pickle.dumps(part, 2) for part in (MAGIC, PROTOCOL, {}, {}))
+    nested = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * random.randrange(20, 60)
+    path.write_bytes(begin + nested + b"\x85.")
+
+
+def add_no_array(path: Path, random: Random) -> None:
+    """What is no array, in an archive of arrays; or damage to what is packed in it."""
+    if random.random() < 0.5:
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(random.choice(["readme.txt", "a.npy", "\x1b[2J"]), "no array")
+        return
+    arrays = dict(np.load(path))
+    np.savez_compressed(path, **arrays)
+    content = bytearray(path.read_bytes())
+    place = random.randrange(len(content))
+    content[place : place + 50] = b"\xff" * 50
+    path.write_bytes(content)
+
+
+def add_no_text(path: Path, random: Random) -> None:
+    """Pieces that are no UTF-8."""
+    content = path.read_bytes()
+    path.write_bytes(content.replace("▁".encode(), b"\xff\xfe\xfd", random.choice([1, 5, -1])))
+
+
+def add_steering(path: Path, random: Random) -> None:
+    """Escape sequences in names."""
+    path.write_bytes(path.read_bytes().replace(b"weight", b"w\x1b[2J\x9b", random.choice([1, 5, -1])))
+
+
+ADDED: dict[str, Callable[[Path, Random], None]] = {
+    ".bin": add_keys_in_keys,
+    ".npz": add_no_array,
+    ".spm": add_no_text,
+    ".model": add_no_text,
+    ".safetensors": add_steering,
+}
+
+
 def mutate(folder: Path, random: Random) -> None:
     """One thing about a folder, or two."""
     for _ in range(random.choice([1, 1, 1, 2])):
@@ -93,7 +137,9 @@ def mutate(folder: Path, random: Random) -> None:
             path.write_bytes(random.choice(paths).read_bytes())
         elif action < 0.18:
             path.unlink()
-            path.symlink_to("/dev/zero")
+            path.symlink_to(random.choice(["/dev/zero", path.name]))  # a device, or a link to itself
+        elif action < 0.3 and path.suffix in ADDED:
+            ADDED[path.suffix](path, random)
         else:
             change = change_json if path.suffix == ".json" and random.random() < 0.7 else change_bytes
             path.write_bytes(change(path.read_bytes(), random))
@@ -107,19 +153,24 @@ def mutate_archive(path: Path, random: Random) -> None:
     with zipfile.ZipFile(path) as archive:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
     name = random.choice(sorted(members))
-    action = random.randrange(5)
+    action, packing = random.randrange(6), random.choice([zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
     if action == 0:
         del members[name]
     elif action == 1:
         members[random.choice(["../../escaped", "/tmp/escaped", f"de_en/../../{name}"])] = members[name]
     elif action == 2:
         members[name] = bytes(30_000_000)  # packs to nothing
-    else:
+    elif action < 5:
         change = change_json if name.endswith(".json") else change_bytes
         members[name] = change(members[name], random)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", packing) as archive:
         for member, content in members.items():
             archive.writestr(member, content)
+    if action == 5:  # what is packed is damaged
+        damaged = bytearray(path.read_bytes())
+        place = random.randrange(len(damaged))
+        damaged[place : place + 50] = b"\xff" * 50
+        path.write_bytes(damaged)
 
 
 def pickled(folder: Path) -> Path:

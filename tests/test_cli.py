@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import pytest
 from conftest import bundled_pairs
+from rich.console import Console
 
 from transduce import cli
+from transduce.report import Table
+from transduce.terminal import Terminal, table_lines
 
 QUICK = ["--model.layers=1", "--model.d_model", "32", "--model.heads=2", "--model.d_ff=32", "--text.vocabulary=300"]
 QUICK += ["--training.bleu_lines=5", "--training.log_every=1", "--device=cpu"]
@@ -128,6 +132,42 @@ def test_n_best_lines(model_folder: Path) -> None:
 
 
 # ---- what stops it
+
+
+ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\r\x7f"
+ESCAPED = r"\x1b[2J\x1b]0;title\x07\x9b31m\x0d\x7f"
+SPARED = "中文e\u0301 \u05e9\u05dc\u05d5\u05dd\u200f \u202bعربي\u202c \U0001f468\u200d\U0001f469"
+
+
+def test_names_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main(["translate", f"no {SPARED}{ESCAPES} model"]) == 2
+    told = capsys.readouterr().err
+    assert f"{SPARED}{ESCAPED}" in told
+    terminal = Terminal()
+    terminal.say(ESCAPES)
+    terminal.warn(ESCAPES)
+    with terminal.progress(f"translate with {ESCAPES}") as bar:
+        monkeypatch.setattr("transduce.terminal.EVERY", 0.0)
+        bar.update(1)
+    table = Table([ESCAPES], [[ESCAPES]], [ESCAPES], [ESCAPES])
+    shown = [*capsys.readouterr().err.splitlines(), *table_lines(table, at_terminal=False)]
+    assert len(shown) == 3 + 4
+    assert all(ESCAPED in line and not set(ESCAPES[:1]) & set(line) for line in shown)
+
+
+def test_a_bar_shows_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brackets are no markup there, and escape sequences none either."""
+    shown = io.StringIO()
+    terminal = Terminal()
+    terminal.console = Console(file=shown, force_terminal=True, width=200)
+    with terminal.progress(f"translate with [/red]{ESCAPES}") as bar:
+        bar.update(1, lines="1")
+    assert f"translate with [/red]{ESCAPED}" in shown.getvalue()
+    stdout = io.StringIO()
+    monkeypatch.setattr(stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    cli.show(iter([f"{SPARED}{ESCAPES}"]))
+    assert stdout.getvalue() == f"{SPARED}{ESCAPED}\n"
 
 
 def test_a_closed_pipe_is_no_error(model_folder: Path, tmp_path: Path) -> None:

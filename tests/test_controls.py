@@ -33,6 +33,7 @@ from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
 from transduce.model import Model
 from transduce.models.ensemble import mean_of
+from transduce.report import Progress
 from transduce.text.glossary import Glossary
 from transduce.text.sentences import halve, is_east_asian, split_sentences
 
@@ -147,7 +148,7 @@ def test_what_is_kept_stays(model: Model) -> None:
     assert "THE" in shouted.text or shouted.status == "unmet"
     lines = model.translate(["ich trinke 漢 bier", "ich trinke bier"], keep="漢")  # one line does not end all others
     assert [t.status for t in lines] == ["unmet", "ok"]
-    with pytest.raises(SettingsError, match=r"--keep \( is no regular expression"):
+    with pytest.raises(SettingsError, match=r"--keep=\( is no regular expression"):
         model.translate(text, keep="(")
 
 
@@ -163,9 +164,25 @@ def test_forbidden_words_do_not_come(model: Model) -> None:
 
 def test_every_way_to_cut_a_forbidden_word(model: Model) -> None:
     wording = Wording(Wishes(forbidden=["the"]), model.tokenizers.target)
-    spelled = {"".join(wording.pieces[i] for i in way) for way in wording.forbidden}
+    spelled = {"".join(wording.pieces[i] for i in way) for way in wording.forbid.sequences()}
     assert spelled == {"▁the"}
-    assert len(wording.forbidden) > 1
+    assert len(wording.forbid.sequences()) > 1
+
+
+def test_many_and_long_forbidden_words(model: Model) -> None:
+    """However many there are, they are looked for together; a word in all its letters, whatever way it is cut."""
+    tokenizer = model.tokenizers.target
+    many = [f"{word}{number}".strip("0") for word in ("house", "garden", "water") for number in range(1000)]
+    some = Wording(Wishes(forbidden=["the"]), tokenizer).forbid
+    letters = [tokenizer.pieces(range(tokenizer.size)).index(letter) for letter in ("▁", "t", "h", "e")]
+    assert some.is_in([7, *letters, 9])
+    assert not some.is_in([7, *letters[:-1], 9, letters[-1]])
+    all_ = Wording(Wishes(forbidden=[word for word in many if some.can_write(f"▁{word}")]), tokenizer).forbid
+    assert len(all_.ending) < 40 * len(many)
+    with pytest.raises(
+        DataError, match=r"'aaaaaaaaaaaaaaaaaaaa\.\.\.' has 100,000 letters, and a word or phrase of at most"
+    ):
+        model.translate(SENTENCE, forbidden=["a" * 100_000])
 
 
 def test_a_translation_begins_as_asked(model: Model) -> None:
@@ -424,6 +441,29 @@ def test_a_line_of_several_sentences(model: Model) -> None:
     assert len({candidate.text for candidate in several}) == 3
     whole = model.with_search(split=False).translate(line)
     assert not whole.parts
+
+
+def test_a_huge_line_is_read_a_few_times_only(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halved before it is read where it is far too long, and the bar tells how many of its pieces are done."""
+    line = "ich trinke bier, und du " * 2000
+    tokenizer, read = model.tokenizers.source, list[int]()
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda texts: read.append(sum(map(len, texts))) or encode(texts))
+    pieces = sentences_of([line], tokenizer, 60, True)
+    assert sum(read) < 6 * len(line)
+    assert " ".join(piece.text for piece in pieces) == line.strip()
+    assert all(15 < len(piece.source) <= 60 for piece in pieces)
+    told: list[str] = []
+
+    class Bar(Progress):
+        def update(self, done: float, **facts: str) -> None:
+            told.append(facts["sentences"])
+
+    found = next(model.stream([" ".join(["ich trinke bier."] * 40)], progress=Bar()))
+    assert len(found.parts) == 40
+    assert told[-1] == "40 of 40"
+    found = join("x" * 9, [Translation("a.", "b", "ok", ())] * 20_000, [" "] * 20_000)
+    assert found.text == " ".join("b" * 20_000)
 
 
 def test_what_is_too_long_is_translated_in_pieces(model: Model) -> None:

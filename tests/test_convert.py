@@ -203,6 +203,14 @@ def test_a_pickle_made_to_take_long_is_refused_soon(tmp_path: Path) -> None:
     (tmp_path / "deep.bin").write_bytes(begin + b"\x80\x02" + b"(t" * 400_000 + b".")
     with pytest.raises(ModelError, match="deep.bin"):
         read_pickled(tmp_path / "deep.bin")
+    twice = b"h\x00h\x00\x86q\x00"  # a tuple of the last one twice: each doubles what a hash has to go through
+    nested = b"\x80\x02)q\x00" + twice * 60
+    as_keys = begin + b"\x80\x02}." + nested + b"\x85."
+    as_facts = b"\x80\x02}X\x01\x00\x00\x00acargparse\nNamespace\n)\x81]" + nested[2:] + b"K\x01\x86abs."
+    for program in (as_keys, begin + as_facts + b"\x80\x02]."):
+        (tmp_path / "keys.bin").write_bytes(program)
+        with pytest.raises(ModelError, match="keys.bin"):
+            read_pickled(tmp_path / "keys.bin")
     huge = (Storage(torch.float32, "0", 1), 0, (2**2000,) * 2, (1, 1))
     with pytest.raises(ValueError, match="describes a tensor in no known way"):
         _described(Name("torch._utils _rebuild_tensor_v2"), huge)

@@ -377,6 +377,15 @@ def test_packages_that_are_none_are_refused(tmp_path: Path) -> None:
                 archive.writestr(name, content)
         with pytest.raises(ModelError, match=complaint):
             convert(path, tmp_path / "ours")
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.writestr("de_en/model/model.bin", bytes(range(256)) * 9)
+            archive.writestr("de_en/sentencepiece.model", b"x")
+        content = bytearray(path.read_bytes())
+        content[60:160] = b"\xff" * 100
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match="is no zip archive, or damaged"):
+            convert(path, tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
 
 

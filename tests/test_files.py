@@ -7,11 +7,13 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 import unicodedata
 from pathlib import Path
 
+import matplotlib.figure
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from safetensors.torch import save
 import transduce
 import transduce.settings.compose
 from transduce.cli import main
+from transduce.commands.labels import evaluate_labels
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
 from transduce.data.lines import LONGEST_LINE, read_lines
@@ -31,6 +34,8 @@ from transduce.files.atomic import clear_parts, write_file
 from transduce.files.manifest import read_manifest, verify, write_folder
 from transduce.files.output import check_output, write_lines
 from transduce.files.run_folder import RunFolder
+from transduce.inspect.ideas import masks
+from transduce.inspect.side_by_side import around
 from transduce.models.load import load
 from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.settings.sections import DataSettings, TextSettings
@@ -361,9 +366,94 @@ def test_outputs_are_asked_for(tmp_path: Path, model: Path) -> None:
     mine.write_text("all:\n\ttransduce translate runs/mine a.de -o a.en\n")  # which only speaks of us
     with pytest.raises(DataError, match="is there already"):
         check_output(mine)
-    (tmp_path / "page.html").write_text('<!doctype html>\n<meta name="generator" content="transduce">')
-    check_output(tmp_path / "page.html")  # ours may be made anew
     check_output(Path("/dev/null"))
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf", "html"])
+def test_our_own_pictures_may_be_made_anew_and_others_not(tmp_path: Path, kind: str) -> None:
+    """Ours say so where the format has a place for it; a page of somebody who writes about us is his."""
+    ours, others = tmp_path / f"ours.{kind}", tmp_path / f"others.{kind}"
+    if kind == "html":
+        ours.write_text(around("transduce", "", ""))
+        others.write_text('<!doctype html>\n<html lang="en">\n<title>How I use transduce</title>')
+    else:
+        masks(ours)
+        made = matplotlib.figure.Figure()
+        made.suptitle("transduce")
+        made.savefig(others, metadata={"Title": "transduce"})
+    check_output(ours)
+    with pytest.raises(DataError, match="is there already; choose another name"):
+        check_output(others)
+    page = '<!doctype html>\n<!-- <meta name="generator" content="transduce"> -->\n<dc:title>transduce</dc:title>'
+    (tmp_path / "notes.html").write_text(page)
+    with pytest.raises(DataError, match="is there already; choose another name"):
+        check_output(tmp_path / "notes.html")
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["itself", "link", "hard link"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compare MODEL MODEL --source IN.html --reference OTHER -o OUT.html",
+        "compare MODEL MODEL --source OTHER --reference IN.html -o OUT.html",
+        "plot lengths MODEL --source IN.png --reference OTHER -o OUT.png",
+        "plot huffman --source IN.png -o OUT.png",
+        "vectors page IN.html -o OUT.html",
+        "translate MODEL OTHER --adapter IN.txt -o OUT.txt",
+    ],
+)
+def test_no_command_writes_over_its_input(
+    words: str, link: object, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = Path(words).suffix
+    (tmp_path / "other").write_text("ein bier\n")
+    mine = tmp_path / f"in{end}"
+    mine.write_text("ein bier\n")
+    output = mine if link is None else tmp_path / f"out{end}"
+    if link is not None:
+        link(mine, output)  # type: ignore[operator]
+    places = {"MODEL": model_folder, "OTHER": tmp_path / "other", f"IN{end}": mine, f"OUT{end}": output}
+    told = complaint(capsys, *(str(places.get(word, word)) for word in words.split()), "--force")
+    assert "is an input and cannot be the output too" in told
+    assert mine.read_text() == "ein bier\n"
+
+
+def test_a_picture_of_labels_does_not_replace_the_labels(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.png").touch()
+    for source, reference in (("x.png", None), ("other", "x.png")):
+        given = [None if name is None else str(tmp_path / name) for name in (source, reference)]
+        with pytest.raises(DataError, match="is an input"):
+            evaluate_labels(model_folder, *given, None, 1, tmp_path / "x.png")  # type: ignore[arg-type]
+
+
+def test_a_link_that_leads_to_itself(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").write_text("ein bier\n")
+    for name in ("loop", "loop.png", "loop.html"):
+        (tmp_path / name).symlink_to(name)
+    model, many = str(model_folder), "Too many levels of symbolic links"
+    for words in (
+        ("translate", model, "in", "-o", "loop"),
+        ("translate", model, "loop"),
+        ("inspect", model, "ein bier", "-o", "loop.html"),
+        ("plot", "masks", "-o", "loop.png", "--force"),
+        ("score", model, "--source", "in", "--target", "in", "-o", "loop", "--force"),
+    ):
+        assert many in complaint(capsys, *words), words
+    for words in (
+        ("train", "run", "--config", "loop"),
+        ("train", "loop", "--source", "in", "--target", "in"),
+        ("distill", model, "loop", "--source", "in"),
+        ("distill", "loop", "run", "--source", "in"),
+        ("translate", "loop", "in"),
+        ("convert", "loop", "ours"),
+        ("average", "loop", "--last", "2", "--output", "ours"),
+        ("average", model, "--last", "2", "--output", "loop"),
+    ):
+        assert "loop" in complaint(capsys, *words), words
+    assert (tmp_path / "loop").is_symlink()
 
 
 def test_a_fault_leaves_the_old_output_and_the_lines_so_far(tmp_path: Path) -> None:
@@ -379,6 +469,24 @@ def test_a_fault_leaves_the_old_output_and_the_lines_so_far(tmp_path: Path) -> N
     assert Path(str(caught.value).rpartition(" ")[2]).read_text() == "one\ntwo\n"
     assert write_lines(tmp_path / "out", iter(["new"])) == 1
     assert (tmp_path / "out").read_text() == "new\n"
+
+
+@pytest.mark.parametrize(("room", "kept"), [(0, 0), (100, 3), (9000, 300)])
+def test_a_full_disk_keeps_the_lines_that_it_has(tmp_path: Path, room: int, kept: int) -> None:
+    """What is told is what lies there: whole lines, and nothing where there are none."""
+    program = f"""
+import resource
+from pathlib import Path
+from transduce.files.output import write_lines
+resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
+write_lines(Path("out"), (f"{{i:029}}" for i in range(400)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    told = done.stderr.splitlines()[-1]
+    parts = list(tmp_path.glob("*.part"))
+    assert "/out: File too large" in told
+    assert [len(part.read_text().splitlines()) for part in parts] == [kept] * bool(kept)
+    assert (f"; {kept} lines so far are in {parts[0] if parts else ''}" in told) == bool(kept)
 
 
 def test_standard_input_is_not_the_output(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,17 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         marian = as_marian(folder, tmp_path / f"m{number}", **{name: array})
         with pytest.raises(ModelError, match=complaint):
             convert(marian, tmp_path / "ours")
+    with zipfile.ZipFile(marian / "opus.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("readme.txt", "no array")
+    with pytest.raises(ModelError, match="is no file of arrays: readme.txt in it is none"):
+        convert(marian, tmp_path / "ours")
+    content = io.BytesIO()
+    np.savez_compressed(content, a=np.arange(99.0))
+    damaged = bytearray(content.getvalue())
+    damaged[60:160] = b"\xff" * 100
+    (marian / "opus.npz").write_bytes(damaged)
+    with pytest.raises(ModelError, match="no file of arrays, or damaged"):
+        convert(marian, tmp_path / "ours")
     (marian / "opus.npz").write_bytes(b"PK\x03\x04 not an archive")
     with pytest.raises(ModelError, match="no file of arrays"):
         convert(marian, tmp_path / "ours")

@@ -24,6 +24,7 @@ from transduce.inspect.words import joined, words
 from transduce.model import Model
 from transduce.models.kinds import new_model
 from transduce.settings.compose import compose
+from transduce.settings.pattern import Pattern
 from transduce.settings.sections import PROTECTED, DataSettings, TextSettings
 from transduce.text import case, protect
 from transduce.text.glossary import Glossary
@@ -305,6 +306,54 @@ def test_a_store_is_named_for_what_was_done_to_its_text() -> None:
 def test_impossible_settings(text: dict, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         compose({"text": text})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "missing"),
+        ("a{4294967295}", "counts or nests too far"),
+        ("a{100001}", "counts or nests too far"),
+        ("(?:(?:x{99}){99}){99}", "counts or nests too far"),  # regex would write it out
+        ("(?x)(?:(?:x{9 9}){99}){99}", "counts or nests too far"),
+        ("(" * 5000 + "a" + ")" * 5000, "counts or nests too far"),
+        (r"(?R)", "unknown extension"),  # which re does not know
+    ],
+)
+def test_what_is_no_regular_expression_is_told_on_both_roads(pattern: str, reason: str) -> None:
+    wrong = rf"={re.escape(pattern[:100])}(\.\.\.)? is no regular expression.*: .*({reason})"
+    with pytest.raises(SettingsError, match=f"text.protect_pattern{wrong}"):
+        compose({"text": {"protect_pattern": pattern}})
+    with pytest.raises(SettingsError, match=f"--keep{wrong}"):
+        Pattern(pattern, "--keep")
+
+
+@pytest.mark.parametrize("pattern", [r"(\w+\s?)+\d", "(a+)+[yz]", "(?:a|a|b)*[xy]", r"(a+)+\1[yz]", "^(a+b?)+$"])
+def test_a_pattern_that_would_take_re_for_ever_ends(pattern: str) -> None:
+    protection = Protection(compose({"text": {"protect_pattern": pattern}}).text)
+    assert protection.hide("aab" * 20 + "!").items == {}
+    assert list(Pattern(pattern, "--keep").finditer("aab" * 20 + "!")) == []
+
+
+@pytest.mark.parametrize("pattern", [r"(?:a|ab|b)*\d", "(?:a|ab|b|ba)*[xy]"])
+def test_a_pattern_that_would_take_for_ever_is_refused(pattern: str) -> None:
+    """The time doubles with every letter."""
+    text = "aab" * 30
+    complaint = "=.* needs more than 1 s for a line of 90 characters; write it without repetitions"
+    protection = Protection(compose({"text": {"protect_pattern": pattern}}).text)
+    with pytest.raises(SettingsError, match=f"text.protect_pattern{complaint}"):
+        protection.hide(text)
+    with pytest.raises(SettingsError, match=f"--keep{complaint}"):
+        list(Pattern(pattern, "--keep").finditer(text))
+
+
+def test_a_pattern_that_long_lines_are_too_long_for() -> None:
+    """Cubic in their length: a moment for a usual one, days for this."""
+    pattern = Pattern(r"\s*\s*\s*[xy]", "--keep")
+    with pytest.raises(SettingsError, match="needs more than 1 s for a line of 100,001 characters"):
+        list(pattern.finditer(" " * 100_000 + "."))
+    assert pattern.sub("-", "a  x y.") == "a--."
+    assert Pattern(r"(?i)(ab)-\1", "--keep").sub(r"\1", "AB-ab ab-c") == r"\1 ab-c"
 
 
 def test_nothing_is_protected_unless_asked_for() -> None:

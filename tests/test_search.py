@@ -133,6 +133,7 @@ def all_coverage(model, sentence: list[int], tokens: list[int]) -> float:
     return float(looked.clamp(max=1).log().sum())
 
 
+PIECES = "????abc"  # what tokens 4, 5 and 6 stand for
 CASES = {
     "paper": (Penalty(0.6), {}, []),
     "plain": (Penalty(1.0, plain=True), {}, []),
@@ -142,7 +143,7 @@ CASES = {
     "no repeat": (Penalty(0.6), {}, [NoRepeat(1)]),
     "no pair twice": (Penalty(2.0), {}, [NoRepeat(2)]),
     "repetition": (Penalty(0.6), {}, [RepetitionPenalty(1.7)]),
-    "forbidden": (Penalty(0.6), {}, [Forbid([[4], [5, 6]])]),
+    "forbidden": (Penalty(0.6), {}, [Forbid(["a", "bc"], PIECES)]),
     "shortlist": (
         Penalty(0.6),
         {"vocabulary": np.array([3, 4, 6])},
@@ -151,7 +152,7 @@ CASES = {
     "all": (
         Penalty(0.8, beta=0.3),
         {"prefix": [6], "least": 2},
-        [RepetitionPenalty(1.3), NoRepeat(2), Forbid([[5, 4]]), at_least, begin_with_prefix],
+        [RepetitionPenalty(1.3), NoRepeat(2), Forbid(["ba"], PIECES), at_least, begin_with_prefix],
     ),
 }
 WORDS, LONGEST, SENTENCE = 7, 4, [5, 7, 6]
@@ -174,7 +175,7 @@ def expected_best(model, name: str, terms: list[Term] = ()) -> tuple[list[int], 
             (asked.get("prefix") and tokens[: len(asked["prefix"])] != asked["prefix"])
             or len(tokens) < asked.get("least", 0)
             or any(repeats(tokens, r.n) for r in rules if isinstance(r, NoRepeat))
-            or any(contains(tokens, s.tolist()) for r in rules if isinstance(r, Forbid) for s in r.sequences)
+            or any(contains(tokens, s) for r in rules if isinstance(r, Forbid) for s in r.sequences())
             or ("vocabulary" in asked and not set(tokens) <= set(asked["vocabulary"]))
             or not all(any(contains(tokens, list(a)) for a in term.alternatives) for term in terms)
         )

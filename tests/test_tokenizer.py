@@ -144,6 +144,17 @@ def test_a_vocabulary_the_text_does_not_support() -> None:
         trained("bpe", coverage=1e-9, vocabulary=5)
 
 
+def test_a_piece_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """SentencePiece itself takes it, and complains when it comes up."""
+    tokenizers = trained("bpe", joint=True)
+    content = tokenizers.files()["tokenizer.model"]
+    piece = max(tokenizers.source.pieces(range(tokenizers.source.size)), key=len).encode()
+    assert content.count(piece) == 1
+    (tmp_path / "tokenizer.model").write_bytes(content.replace(piece, b"\xff" * len(piece)))
+    with pytest.raises(ModelError, match=r"its tokenizer \(tokenizer.model\) is missing or cannot be read"):
+        Tokenizers.load(tmp_path, tokenizers.settings)
+
+
 def test_a_word_of_a_hundred_thousand_letters_ends_nothing() -> None:
     """SentencePiece alone would abort the process."""
     pairs = [*bundled_pairs(100), ("ab" * 50_000, "x")]

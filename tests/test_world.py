@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -250,11 +251,18 @@ def test_parquet_that_does_not_say_it_is_text(tmp_path: Path) -> None:
 def test_complaints_about_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"de": ["a"], "en": ["b"], "fr": ["c"], "id": [1]}), path)
+    lists, numbers = tmp_path / "lists.parquet", tmp_path / "numbers.parquet"
+    parquet.write_table(pyarrow.table({"source": [["a"]], "target": [{"x": ["b"]}]}), lists)
+    money = pyarrow.array([Decimal("1.5")], pyarrow.decimal128(30, 2))
+    parquet.write_table(pyarrow.table({"source": money, "target": ["b"]}), numbers, store_decimal_as_integer=False)
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(path.read_bytes()[:-10])
     cases = [
         (ParquetFile(str(path)), "a.parquet has not two columns of text; choose two with --columns from: de, en, fr"),
         (ParquetFile(str(path), ("de", "id")), "a.parquet has no text in de and id; choose two with --columns from"),
+        (ParquetFile(str(lists)), "lists.parquet has not two columns of text; .* from: none that hold text"),
+        (ParquetFile(str(lists), ("source.list.element", "target.x.list.element")), "lists.parquet has no text in"),
+        (ParquetFile(str(numbers)), "numbers.parquet has not two columns of text; .* from: target"),
         (ParquetFile(str(cut)), "cut.parquet is not a complete Parquet file: "),
         (ParquetFile(str(tmp_path / "none.parquet")), "there is no file .*none.parquet"),
     ]

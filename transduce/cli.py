@@ -34,7 +34,8 @@ from transduce.commands.watch import runs, watch
 from transduce.errors import Stopped, TransduceError, UserError
 from transduce.files import strict_json
 from transduce.report import SILENT, Table
-from transduce.terminal import Terminal, table_lines
+from transduce.signals import Terminated, sigterm_interrupts
+from transduce.terminal import Terminal, printable, table_lines
 from transduce.usage import PLAIN, explain
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
@@ -84,7 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     try:
-        run([word for word in words if word != "--debug"], terminal)
+        with sigterm_interrupts():
+            run([word for word in words if word != "--debug"], terminal)
         return 0
     except cyclopts.CycloptsError as error:
         return _complain(terminal, explain(error), 2, error)
@@ -98,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _complain(terminal, f"{error.strerror or error}: {error.filename or 'standard output'}", 2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         goes_on = words[:1] in (["translate"], ["backtranslate"]) and any(
             w.startswith(("-o", "--output")) for w in words
         )
@@ -107,7 +109,8 @@ def main(arguments: list[str] | None = None) -> int:
             if goes_on
             else ""
         )
-        return _complain(terminal, f"interrupted{more}", 128 + signal.SIGINT)
+        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        return _complain(terminal, f"interrupted{more}", 128 + number)
     except Exception as error:
         if debug:
             raise
@@ -172,15 +175,16 @@ def split_settings(words: list[str]) -> tuple[list[str], dict[str, dict[str, Any
 
 
 def show(result: Any) -> None:
-    """Lines as they come, tables as text, anything else as JSON."""
+    """Lines as they come, on a terminal without what would steer it; tables as text, anything else as JSON."""
     at_terminal = sys.stdout.isatty()
     if isinstance(result, Table):
         result = table_lines(result, at_terminal)
     if isinstance(result, Iterator):
         for line in result:
-            sys.stdout.write(line + "\n")
             if at_terminal:
-                sys.stdout.flush()
+                print(printable(line), flush=True)
+            else:
+                sys.stdout.write(line + "\n")
     elif result is not None:
         sys.stdout.write(strict_json.dumps(result, indent=2) + "\n")
 
@@ -194,7 +198,7 @@ def _complain(terminal: Terminal, message: str, code: int, error: Exception | No
     if is_repeated is None and error is not None:
         is_repeated = _rank("LOCAL_RANK") > 0
     if not is_repeated:
-        terminal.console.print(f"transduce: {message}", markup=False)
+        terminal.say(f"transduce: {message}")
     return code
 
 

@@ -22,6 +22,32 @@ class Signals:
     obeyed: bool = False  # torchrun may now tell us to go once more, and need not be heeded
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where Ctrl-C is a KeyboardInterrupt."""
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Within, SIGTERM ends what is under way as Ctrl-C does: workers end too, and what was written is kept. A second
+    one ends the process at once, as does one for a process that was forked from this."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    process = os.getpid()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() == process:
+            raise Terminated
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @contextmanager
 def ignore_save_signal() -> Iterator[None]:
     """Within, SIGUSR1, which asks for a checkpoint, is ignored: there is nothing to save yet, and it would end the

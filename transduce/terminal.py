@@ -19,7 +19,14 @@ from rich.text import Text
 
 from transduce.report import Progress, Report, Table
 
+CONTROLS = {i: f"\\x{i:02x}" for i in (*range(32), *range(127, 160)) if chr(i) not in "\t\n"}
 EVERY = 15.0  # seconds between lines when nobody watches a terminal
+
+
+def printable(text: str) -> str:
+    """A text without what would steer a terminal (a name or a value may come from anybody): control characters, such as
+    those that begin escape sequences, as they are written in Python. Letters and marks of all scripts stay."""
+    return text.translate(CONTROLS)
 
 
 class _Unbroken:
@@ -43,17 +50,18 @@ class Terminal(Report):
         self.console = Console(file=cast(IO[str], _Unbroken()), highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False)
+        self.console.print(printable(text), markup=False)
 
     def warn(self, text: str) -> None:
-        self.console.print(f"warning: {text}", style="yellow", markup=False)
+        self.console.print(f"warning: {printable(text)}", style="yellow", markup=False)
 
     @contextmanager
     def progress(self, title: str, total: float | None = None) -> Iterator[Progress]:
+        title = printable(title)
         if not self.console.is_terminal:
             yield _Lines(self, title, total)
             return
-        columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(bar_width=24)]
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)]
         columns += [TextColumn("{task.fields[facts]}"), TimeElapsedColumn()]
         if total:
             columns += [TextColumn("left"), TimeRemainingColumn()]
@@ -69,7 +77,7 @@ class Terminal(Report):
             yield None
             return
         with Live(console=self.console, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
-            yield lambda lines: live.update(Text("\n".join(lines)), refresh=True)
+            yield lambda lines: live.update(Text(printable("\n".join(lines))), refresh=True)
 
 
 def table_lines(table: Table, at_terminal: bool) -> Iterator[str]:
@@ -78,14 +86,14 @@ def table_lines(table: Table, at_terminal: bool) -> Iterator[str]:
     console = Console(file=io.StringIO(), force_terminal=at_terminal, width=width, highlight=False)
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for number, head in enumerate(table.heads):
-        drawn.add_column(Text(head), justify="right" if number else "left", overflow="fold")
+        drawn.add_column(Text(printable(head)), justify="right" if number else "left", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*map(Text, row))
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
     with console.capture() as captured:
         console.print(drawn)
-    yield from table.above
+    yield from map(printable, table.above)
     yield from (line.rstrip() for line in captured.get().splitlines())
-    yield from table.below
+    yield from map(printable, table.below)
 
 
 class _Bar(Progress):

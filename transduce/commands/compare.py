@@ -76,7 +76,7 @@ def compare(
 
     if output.suffix.lower() != ".html":
         raise SettingsError(f"--output {output} must end in .html: it is a page")
-    check_output(output, force=force)
+    check_output(output, [source, reference], force)
     models = _loaded((model, other), device, (source_language, target_language))
     if any(task_of(one.settings).labels for one in models):
         raise SettingsError("compare shows models that translate; for labels: transduce evaluate MODEL --against OTHER")

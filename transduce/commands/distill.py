@@ -93,6 +93,7 @@ def distill(
     """
     from transduce.commands.train import train
     from transduce.data.open import BOTH_SIDES
+    from transduce.files.reading import followed
     from transduce.files.run_folder import RunFolder
     from transduce.model import Model
     from transduce.training.resolve import resolve
@@ -105,7 +106,7 @@ def distill(
     for flag, file in given.items():
         if file is not None and Path(file).suffix in BOTH_SIDES:
             raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
-    if teacher.resolve() == run.resolve():
+    if followed(teacher) == followed(run):
         raise SettingsError(f"{run} is the teacher; name another folder for the student")
     written = output or run.with_name(f"{run.name}.teacher")
     student = (_going_on if RunFolder(run).has_started else partial(_shape_of_student, teacher))(settings, word_level)

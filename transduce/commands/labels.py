@@ -118,7 +118,7 @@ def evaluate_labels(
     from transduce.fasttext.measure import measured
 
     if confusion is not None:
-        check_output(confusion)
+        check_output(confusion, [source, *([reference] if reference else [])])
     labeller = Labeller.load(model)
     lines = list(labelled_lines([source], [reference] if reference else [], columns)())
     if not any(given for given, _ in lines):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,10 @@ def _load(model: Path) -> Model:
     return Model.load(model)
 
 
-def _place(output: Path | None, usual: str, force: bool) -> Path:
+def _place(output: Path | None, usual: str, force: bool, inputs: Sequence[str] = ()) -> Path:
     """Where a picture goes, once it is clear that it may."""
     path = output or Path(usual)
-    check_output(path, force=force)
+    check_output(path, inputs, force)
     return path
 
 
@@ -239,7 +239,7 @@ def plot_lengths(
     from transduce.data.open import open_corpus
     from transduce.inspect.plots import bleu_by_length, check_name
 
-    path = _place(output, "lengths.png", force)
+    path = _place(output, "lengths.png", force, [file for file in (source, reference) if file])
     check_name(path)
     if reference is not None and source is None:
         raise SettingsError("--reference is given without --source")

@@ -18,6 +18,7 @@ from transduce.commands.lines import check_files, check_plain, deliver, lines_ke
 from transduce.commands.workers import CHUNK, Workers, check_workers
 from transduce.errors import DataError, SettingsError
 from transduce.files import strict_json
+from transduce.files.output import check_output
 from transduce.report import SILENT, Report
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def translate(
         _refuse_what_needs_json(n_best, count > 1 or resume, alignments, alternatives)
     inputs = [*files, *(str(file) for file in (glossary, prefix, shortlist) if file)]
     check_files(inputs if files else [*inputs, "-"], output, force or resume)
+    check_output(output, [adapter] if adapter else [], force or resume)
     check_plain(files)
     flags = {"beam": beam, "length_penalty": length_penalty, "engine": engine, "precision": precision}
     flags |= {"method": "sample" if sample else None, "split": None if split else False}

@@ -175,7 +175,7 @@ def vectors_export(model: Path, output: Path, *, force: bool = False, report: Hi
     from transduce.fasttext.text_files import vec_lines
     from transduce.fasttext.word_vectors import load_vectors
 
-    check_output(output, [model] if model.is_file() else [], force)
+    check_output(output, [model], force)
     if output.suffix not in (".vec", ".txt", ".bin", ".ftz"):
         raise SettingsError(f"cannot write {output}: end its name in .vec, .txt, .bin or .ftz")
     vectors = load_vectors(model)
@@ -210,7 +210,7 @@ def vectors_page(
     from transduce.inspect.word_map import write_word_map
 
     path = output or Path("words.html")
-    check_output(path, force=force)
+    check_output(path, [model], force)
     report.say(f"wrote {write_word_map(load_vectors(model), words, path)}")
 
 
@@ -242,7 +242,7 @@ def plot_huffman(
     if not 2 <= words <= 200:
         raise SettingsError(f"--words {words} must be between 2 and 200")
     path = output or Path("huffman.png")
-    check_output(path, force=force)
+    check_output(path, [source] if source else [], force)
     lines = (pair.target for pair in bundled().train) if source is None else read_lines(source)
     found = count((((), line) for line in lines), cut_words, 1, 1)
     kept = [i for i, word in enumerate(found.words) if word != "</s>"][:words]

@@ -46,19 +46,23 @@ class ParquetFile:
             reason = str(error).partition("\n")[0].rstrip(".")
             raise DataError(f"{self.path} is not a complete Parquet file: {reason}") from error
 
-    def _text(self, value: str | bytes | None, line: int) -> str:
+    def _text(self, value: Any, line: int) -> str:
         """Some programs do not say of their bytes that they are text."""
         try:
-            return value.decode() if isinstance(value, bytes) else value or ""
+            text = value.decode() if isinstance(value, bytes) else value or ""
         except UnicodeDecodeError as error:
             raise DataError(f"{self.path}, row {line:,}: a chosen column holds bytes that are no UTF-8 text") from error
+        if not isinstance(text, str):
+            raise DataError(f"{self.path}, row {line:,}: a chosen column holds {type(value).__name__}, and no text")
+        return text
 
     def _choose(self, schema: Any) -> Two:
         """The columns that were named; otherwise source and target, or the only two that hold text."""
         columns = [schema.column(i) for i in range(len(schema))]
-        texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        flat = [column for column in columns if not column.max_repetition_level]  # a list holds several texts a row
+        texts = [column.path for column in flat if column.physical_type == "BYTE_ARRAY"]
         chosen = self.columns or (("source", "target") if {"source", "target"} <= set(texts) else tuple(texts))
-        if len(chosen) != 2 or not set(chosen) <= set(texts):
+        if len(chosen) != 2 or any(texts.count(name) != 1 for name in chosen):
             named = f"no text in {' and '.join(chosen)}" if self.columns else "not two columns of text"
             raise DataError(
                 f"{self.path} has {named}; choose two with --columns from: {', '.join(texts) or 'none that hold text'}"

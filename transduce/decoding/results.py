@@ -95,6 +95,8 @@ def join(line: str, parts: Sequence[Translation], gaps: Sequence[str]) -> Transl
 
 def _join_links(parts: Sequence[Translation], gaps: Sequence[str]) -> Iterator[tuple[int, int]]:
     """The links of all parts, counted on. Where a source was cut within a word, both parts count it."""
+    if not any(part.alignment for part in parts):
+        return  # nobody asked for them, and counting words takes its time
     before, written, last = 0, 0, ""
     for part, gap in zip(parts, gaps, strict=True):
         is_cut = bool(last and not gap and part.source)
@@ -118,18 +120,19 @@ def _join_candidates(parts: Sequence[Translation], gaps: Sequence[str], rank: in
 
 
 def _join_texts(texts: Sequence[str], gaps: Sequence[str]) -> str:
-    joined = ""
+    pieces: list[str] = []
     for text, gap in zip(texts, gaps, strict=True):
-        joined = _put_together(joined, gap, text) if text else joined
-    return joined
+        if text and pieces:
+            pieces.append(_gap_between(pieces[-1], gap, text))
+        if text:
+            pieces.append(text)
+    return "".join(pieces)
 
 
-def _put_together(left: str, gap: str, right: str) -> str:
+def _gap_between(left: str, gap: str, right: str) -> str:
     """The white space of the source, but for what the target's script wants otherwise: Chinese has no spaces."""
-    if not left:
-        return right
     if gap == " " and is_east_asian(left[-1]) and is_east_asian(right[0]):
-        gap = ""
-    elif not gap and not (is_east_asian(left[-1]) or is_east_asian(right[0])):
-        gap = " "
-    return left + gap + right
+        return ""
+    if not gap and not (is_east_asian(left[-1]) or is_east_asian(right[0])):
+        return " "
+    return gap

@@ -8,7 +8,6 @@ from transduce.decoding.choose import Best, Chooser, Draw, Groups
 from transduce.decoding.constrain import Banks, width_of
 from transduce.decoding.hypotheses import Penalty, Request
 from transduce.decoding.rules import (
-    Forbid,
     NoRepeat,
     RepetitionPenalty,
     Rule,
@@ -42,7 +41,7 @@ def _rules(s: SearchSettings, wording: Wording) -> list[Rule]:
     if s.no_repeat:
         rules.append(NoRepeat(s.no_repeat))
     if wording.wishes.forbidden:
-        rules.append(Forbid(wording.forbidden))
+        rules.append(wording.forbid)
     return rules
 
 

@@ -5,15 +5,16 @@ A rule is called with log-probabilities (R, B, V), which it changes in place, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from transduce.decoding.hypotheses import IMPOSSIBLE, Beams
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
+from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 
 Rule = Callable[[Tensor, Beams], None]
+MOST_WAYS = 200  # of a forbidden word to be cut into tokens, where they have to be listed
 
 
 def never_written(log_p: Tensor, beams: Beams | None = None) -> None:
@@ -74,17 +75,68 @@ class RepetitionPenalty:
 
 
 class Forbid:
-    """Words that must not be written: sequences of tokens of which the last is impossible after the others."""
+    """Words that must not be written, however they are cut into tokens: what would end one is impossible.
 
-    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        self.sequences = [torch.tensor(sequence) for sequence in sequences if sequence]
+    `words`: as their tokens spell them; `pieces`: the text of each token.
+    """
+
+    def __init__(self, words: Iterable[str], pieces: Sequence[str]) -> None:
+        self.words, self.pieces = frozenset(words), pieces
+        self.ids = {piece: i for i, piece in enumerate(pieces) if i >= len(SPECIAL)}
+        self.largest = max(map(len, self.ids))
+        self.ending: dict[str, list[int]] = {}  # the tokens that end a word, by what of it comes before
+        for word in self.words:
+            for end in self._last_pieces(word, len(word)):
+                self.ending.setdefault(word[:end], []).append(self.ids[word[end:]])
+        self.longest = max(map(len, self.ending), default=0)
 
     def __call__(self, log_p: Tensor, beams: Beams) -> None:
-        choosing = beams.choosing()
-        for sequence in self.sequences:
-            before = len(sequence) - 1
-            if before > beams.length:
-                continue
-            last = beams.tokens[:, :, beams.length - before :]
-            written = (last == sequence[:-1].to(last.device)).all(-1) & choosing  # (R, B)
-            log_p[..., sequence[-1]] = log_p[..., sequence[-1]].masked_fill(written, IMPOSSIBLE)
+        choosing = beams.choosing().flatten().tolist()
+        written = beams.tokens[:, :, max(0, beams.length - self.longest) :].tolist()  # a token has a letter or more
+        wrong = [
+            (row, beam, token)
+            for row, hypotheses in enumerate(written)
+            for beam, tokens in enumerate(hypotheses)
+            if choosing[row]
+            for token in self._wrong_behind(tokens)
+        ]
+        if wrong:
+            log_p[tuple(torch.tensor(wrong, device=log_p.device).T)] = IMPOSSIBLE
+
+    def _wrong_behind(self, tokens: Sequence[int]) -> list[int]:
+        """What would end a word that the last of these tokens begin."""
+        text, found = "", [*self.ending.get("", ())]
+        for token in reversed(tokens):
+            text = self.pieces[token] + text
+            if len(text) > self.longest:
+                break
+            found += self.ending.get(text, ())
+        return found
+
+    def is_in(self, tokens: Sequence[int]) -> bool:
+        """Whether one of the words is among these tokens."""
+        return any(token in self._wrong_behind(tokens[:place]) for place, token in enumerate(tokens))
+
+    def can_write(self, word: str) -> bool:
+        """Whether the tokens can spell a word at all."""
+        reached = {0}
+        for end in range(1, len(word) + 1):
+            if any(begin in reached for begin in self._last_pieces(word, end)):
+                reached.add(end)
+        return len(word) in reached
+
+    def sequences(self) -> list[list[int]]:
+        """The ways to cut the words into tokens; of many ways, the shortest."""
+        return [way for word in sorted(self.words) for way in self._ways(word)]
+
+    def _ways(self, word: str) -> list[list[int]]:
+        ways: list[list[list[int]]] = [[[]], *([] for _ in word)]
+        for end in range(1, len(word) + 1):
+            for begin in self._last_pieces(word, end):
+                ways[end] += [[*way, self.ids[word[begin:end]]] for way in ways[begin]]
+            ways[end] = sorted(ways[end], key=len)[:MOST_WAYS]
+        return ways[-1]
+
+    def _last_pieces(self, word: str, end: int) -> Iterator[int]:
+        """Where a token can begin that ends at this place of a word."""
+        return (begin for begin in range(max(0, end - self.largest), end) if word[begin:end] in self.ids)

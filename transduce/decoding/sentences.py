@@ -238,16 +238,24 @@ def _pieces(
     sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection, usual: Usual | None
 ) -> list[Sentence]:
     """A sentence that is too long, halved until every piece is one that a model can be good at."""
-    text, ids, typed = sentence.text, sentence.source, _mark_of(sentence.text, tokenizer)
-    rest = text[len(typed) :].lstrip()
-    if len(ids) <= min(longest, PIECE) or len(rest) < 2:
+    ids, limit = sentence.source, min(longest, PIECE)
+    whole = Part(sentence.line, sentence.gap, sentence.text, sentence.mark)
+    parts = _halves(whole, tokenizer, protection) if len(ids) > limit else [whole]
+    if len(parts) == 1:
         return [sentence._replace(source=shortened(ids, longest), whole=len(ids) <= longest, long=True)]
+    for _ in range((len(ids) // limit).bit_length() - 3):  # not read while they are far too long, about twice as long
+        parts = [half for part in parts for half in _halves(part, tokenizer, protection)]
+    read = [part._replace(small=sentence.small) for part in _read(parts, tokenizer, protection, usual)]
+    return [piece for part in read for piece in _pieces(part, tokenizer, longest, protection, usual)]
+
+
+def _halves(part: Part, tokenizer: Tokenizer, protection: Protection) -> list[Part]:
+    """Two parts of one; or itself, where there is nothing to cut."""
+    typed = _mark_of(part.text, tokenizer)
+    rest = part.text[len(typed) :].lstrip()
+    if len(rest) < 2:
+        return [part]
     left, right = halve(rest, protection.within(rest))
     between = left[len(left.rstrip()) :]
     first = f"{typed} {left.strip()}" if typed else left.strip()
-    parts = [
-        Part(sentence.line, sentence.gap, first, sentence.mark),
-        Part(sentence.line, between, right.strip(), sentence.mark or typed),
-    ]
-    halves = [half._replace(small=sentence.small) for half in _read(parts, tokenizer, protection, usual)]
-    return [piece for half in halves for piece in _pieces(half, tokenizer, longest, protection, usual)]
+    return [Part(part.line, part.gap, first, part.mark), Part(part.line, between, right.strip(), part.mark or typed)]

@@ -168,7 +168,8 @@ class Translator:
             nonlocal count
             count += more
             at = done + len(lines) * count // len(filled)
-            progress.update(at, lines=f"{at:,}")
+            of_sentences = {"sentences": f"{count:,} of {len(filled):,}"} if len(filled) > len(lines) else {}
+            progress.update(at, lines=f"{at:,}", **of_sentences)
 
         hypotheses = self._find(requests, wording, found)
         if wording.marks is not None:

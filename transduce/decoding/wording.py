@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -12,22 +11,24 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.marks import Marks
+from transduce.decoding.rules import Forbid
 from transduce.decoding.sentences import Sentence
 from transduce.decoding.shortlist import ShortlistIds
 from transduce.decoding.terms import Term, Written
 from transduce.decoding.wishes import Wishes
-from transduce.errors import DataError, SettingsError
+from transduce.errors import DataError
+from transduce.settings.pattern import Pattern
 from transduce.text.case import OF_WORD
 from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection, without_marks
 from transduce.text.scripts import is_unspaced
-from transduce.text.special import END, SPECIAL, UNKNOWN
+from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 SPACE = "▁"  # how tokenizers print the space before a word
 SHOWN = 10  # forms that a complaint names
-MOST_WAYS = 200  # in which a forbidden word may be cut into tokens
+LONGEST_FORBIDDEN = 200  # letters
 
 
 class Wording:
@@ -45,10 +46,7 @@ class Wording:
         short, glossary = wishes.shortlist, wishes.glossary
         self.shortlist = None if short is None or source is None else ShortlistIds(short, source, tokenizer)
         self.marks = Marks(source, tokenizer) if protection and source is not None else None
-        try:
-            self._keep = None if wishes.keep is None else re.compile(wishes.keep)
-        except re.error as error:
-            raise SettingsError(f"--keep {wishes.keep} is no regular expression: {error}") from error
+        self._keep = None if wishes.keep is None else Pattern(wishes.keep, "--keep")
         self.protection = protection.with_wishes(self._keep, None if glossary is None else glossary.spans)
         if glossary is not None:
             _check_glossary(glossary, tokenizer)  # type: ignore[arg-type]
@@ -73,21 +71,23 @@ class Wording:
         return torch.tensor(starts)
 
     @cached_property
-    def forbidden(self) -> list[list[int]]:
-        """The ways to cut a forbidden word into tokens, at a sentence's begin and within it; of many, the shortest. One
-        in small letters is forbidden with capitals too."""
-        ids = {piece: i for i, piece in enumerate(self.pieces) if i >= len(SPECIAL)}
-        longest = max(map(len, ids))
-        found = []
+    def forbid(self) -> Forbid:
+        """The forbidden words, at a sentence's begin and within it; one in small letters with capitals too."""
+        known, found = Forbid((), self.pieces), list[str]()
         for word in map(self._spelled, self.wishes.forbidden):
+            if len(word) > LONGEST_FORBIDDEN:
+                raise DataError(
+                    f"{word[:20] + '...'!r} has {len(word):,} letters, and a word or phrase of at most "
+                    f"{LONGEST_FORBIDDEN} can be forbidden; give its words one by one"
+                )
             cases = [word, word.capitalize(), word.upper()] if word.islower() else [word]
             forms = [form for case in cases for form in (f" {case}", case if is_unspaced(case) else f" {case}")]
-            spelled = dict.fromkeys(form.replace(" ", SPACE) for form in forms)
-            ways = [way for form in spelled for way in _ways(form, ids, longest)[:MOST_WAYS]]
-            if not ways:
+            spelled = [form.replace(" ", SPACE) for form in dict.fromkeys(forms)]
+            written = [form for form in spelled if known.can_write(form)]
+            if not written:
                 raise DataError(f"the vocabulary cannot write {word!r}, so there is nothing to forbid")
-            found += ways
-        return found
+            found += written
+        return Forbid(found, self.pieces)
 
     def _spelled(self, word: str) -> str:
         """A word as its tokens spell it."""
@@ -134,9 +134,7 @@ class Wording:
 
     def _is_forbidden(self, ids: list[int]) -> bool:
         """Whether a forbidden word is among these tokens."""
-        return bool(self.wishes.forbidden) and any(
-            ids[i : i + len(word)] == word for word in self.forbidden for i in range(len(ids))
-        )
+        return bool(self.wishes.forbidden) and self.forbid.is_in(ids)
 
     def are_missing(self, sentence: Sentence, tokens: Sequence[int]) -> bool:
         """Whether a translation does not have all that was asked for with its source, and can be written."""
@@ -167,14 +165,3 @@ def _check_glossary(glossary: Glossary, tokenizer: Any) -> None:
 
 def _is_written(ids: Sequence[int]) -> bool:
     return bool(ids) and UNKNOWN not in ids
-
-
-def _ways(text: str, ids: dict[str, int], longest: int) -> list[list[int]]:
-    """All ways to cut a text into pieces, few pieces first."""
-    ways: list[list[list[int]]] = [[[]], *([] for _ in text)]
-    for end in range(1, len(text) + 1):
-        for begin in range(max(0, end - longest), end):
-            if text[begin:end] in ids:
-                ways[end] += [[*way, ids[text[begin:end]]] for way in ways[begin]]
-        ways[end] = sorted(ways[end], key=len)[:MOST_WAYS]
-    return ways[-1]

@@ -138,7 +138,7 @@ def _options(roles: Roles) -> dict[str, Any]:
         if isinstance(rule, NoRepeat):
             options["no_repeat_ngram_size"] = rule.n
         elif isinstance(rule, Forbid):
-            options["suppress_sequences"] += [[*map(token_name, s.tolist())] for s in rule.sequences]
+            options["suppress_sequences"] += [[*map(token_name, sequence)] for sequence in rule.sequences()]
         elif isinstance(rule, RepetitionPenalty):
             raise SettingsError("search.engine=ctranslate2 has another repetition penalty: take search.engine=auto")
         elif rule not in (at_least, begin_with_prefix):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,9 +19,14 @@ from transduce.errors import DataError, UserError
 from transduce.files.atomic import beside, flush, parts_beside, write_file
 from transduce.files.lock import try_to_lock
 from transduce.files.manifest import MANIFEST
+from transduce.files.reading import followed
 
-MARK = b"transduce"  # in pages and pictures that are ours; they may be made anew
-PICTURES = (b"<!doctype html", b"\x89png", b"%pdf", b"<?xml", b"<svg")  # how pages and pictures begin, in small letters
+# How our pages and pictures begin, and the place that each format has for the program that made it.
+PAGE = b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="generator" content="transduce">'
+PNG, PNG_TEXT, SOFTWARE = b"\x89PNG\r\n\x1a\n", 37, b"tEXtSoftware\0transduce"
+PDF, PDF_CREATOR = b"%PDF", b"/Creator (transduce)"
+SVG = b"<?xml"
+SVG_CREATOR = re.compile(rb"<dc:creator>\s*<cc:Agent>\s*<dc:title>transduce</dc:title>")
 FLUSHED = 1024  # lines, a part of every chunk that is translated together
 LOOKED_AT = 4096  # bytes at each end of a file, where the mark stands
 
@@ -36,7 +42,7 @@ def check_output(path: Path | None, inputs: Iterable[str | Path | int] = (), for
         raise DataError(f"cannot write {path}: it is a folder; name a file")
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent} for the output {path.name}; make it first")
-    if not path.exists():
+    if not _is_there(path):
         return
     for given in inputs:
         if _is_same(path, given):
@@ -49,23 +55,40 @@ def check_output(path: Path | None, inputs: Iterable[str | Path | int] = (), for
         raise DataError(f"{path} is there already; choose another name, or replace it with --force")
 
 
+def _is_there(path: Path) -> bool:
+    """Whether something is there already; a link that leads to itself is refused."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}; choose another name") from error
+    return True
+
+
 def is_stream(path: Path) -> bool:
     """Whether this is a terminal, a pipe or a device."""
     return path.exists() and not path.is_file()
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is empty, or a page or picture with our mark; a text may well speak of us."""
+    """Whether a file is empty, or a page or picture that says, where its format has a place for it, that we made it."""
     with open(path, "rb") as stream:
         head = stream.read(LOOKED_AT)
         stream.seek(max(0, path.stat().st_size - LOOKED_AT))
-        is_picture = head.lstrip().lower().startswith(PICTURES)
-        return not head or (is_picture and (MARK in head or MARK in stream.read(LOOKED_AT)))
+        tail = stream.read(LOOKED_AT)
+    if head.startswith(PNG):
+        return head.startswith(SOFTWARE, PNG_TEXT)
+    if head.startswith(PDF):
+        return PDF_CREATOR in tail
+    if head.startswith(SVG):
+        return SVG_CREATOR.search(head) is not None
+    return not head or head.startswith(PAGE)
 
 
 def belongs_to_model(path: Path) -> bool:
     """Whether a model, a run or its checkpoints would miss this file."""
-    path = path.resolve()
+    path = followed(path)
     if path.name in ("attention.html", "curve.png"):
         return False  # pictures of it
     return any((folder / MANIFEST).exists() for folder in list(path.parents)[:3])
@@ -82,7 +105,7 @@ def _is_same(path: Path, given: str | Path | int) -> bool:
 
 def write_output(path: Path, content: bytes) -> None:
     """A page, a picture or a report: a file, no stream. A link is followed: it is the user's own."""
-    write_file(path.resolve(), content)
+    write_file(followed(path), content)
 
 
 class Kept(NamedTuple):
@@ -95,7 +118,7 @@ class Kept(NamedTuple):
 
 def find_kept(path: Path, mark: str, chunk: int) -> Kept | None:
     """The most lines, in whole chunks, that a run of this mark has left for an output; nothing: it has not begun."""
-    path = path.resolve()
+    path = followed(path)
     parts = parts_beside(path, mark)
     if not parts and parts_beside(path):
         raise DataError(
@@ -152,7 +175,7 @@ def write_lines(path: Path, lines: Iterable[str], mark: str = "", kept: Kept | N
     if is_stream(path):
         with _stream_to(path) as stream:
             return _write(stream, lines)
-    path = path.resolve()
+    path = followed(path)
     if kept is None:
         _refuse_what_is_under_way(path)
     part, written = (beside(path, mark), 0) if kept is None else (kept.part, kept.lines)
@@ -169,22 +192,25 @@ def write_lines(path: Path, lines: Iterable[str], mark: str = "", kept: Kept | N
         os.replace(part, path)
         flush(path.parent)
     except BaseException as error:
-        where = _keep_or_remove(part, written)
+        where = _keep_or_remove(part)
         if isinstance(error, OSError):
-            raise DataError(f"cannot write {path} after {written:,} lines: {error.strerror}{where}") from error
+            raise DataError(f"cannot write {path}: {error.strerror}{where}") from error
         if isinstance(error, UserError) and where:
             raise type(error)(f"{error}{where}") from error
         raise
     return written
 
 
-def _keep_or_remove(part: Path, written: int) -> str:
-    """What was written before a fault is worth hours perhaps; nothing is worth nothing."""
-    if written == 0:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        return ""
-    return f"; {written:,} lines so far are in {part}"
+def _keep_or_remove(part: Path) -> str:
+    """What was written before a fault is worth hours perhaps; nothing is worth nothing. Whole lines are counted where
+    they lie: a full disk has not taken all that it was given."""
+    lines = 0
+    with contextlib.suppress(OSError):
+        with open(part, "rb+") as stream:
+            lines, _ = _cut_to_whole_chunks(stream, 1)
+        if not lines:
+            part.unlink()
+    return f"; {lines:,} lines so far are in {part}" if lines else ""
 
 
 @contextlib.contextmanager

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import os
 import stat
+import tokenize
+import zipfile
+import zlib
 from pathlib import Path
 
 SMALL = 1_000_000  # bytes that a file of settings, a manifest or a state may have
 VOCABULARY = 64_000_000  # and a tokenizer
+# What reading an archive, or arrays in one, may raise where it is damaged, or was never one.
+DAMAGED: tuple[type[Exception], ...] = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, EOFError)
+DAMAGED += (OSError, RuntimeError, NotImplementedError, ValueError, TypeError, LookupError, SyntaxError, MemoryError)
 LARGE_FILE_POINTER = b"version https://git-lfs"  # what a clone without Git LFS has in place of a large file
 
 
@@ -35,6 +42,11 @@ def problem_with(path: Path, most: int | None = None) -> str | None:
     if most is not None and facts.st_size > most:
         return f"has {facts.st_size:,} bytes, more than the {most:,} it may have"
     return None
+
+
+def followed(path: Path) -> Path:
+    """Where a link leads; of one that leads to itself, the link."""
+    return Path(os.path.realpath(path))
 
 
 def read_bytes(path: Path, most: int) -> bytes:

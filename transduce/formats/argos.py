@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from transduce.errors import ModelError
-from transduce.files.reading import SMALL, VOCABULARY, problem_with
+from transduce.files.reading import DAMAGED, SMALL, VOCABULARY, problem_with
 from transduce.formats import ctranslate2_in
 from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_json
@@ -51,7 +51,7 @@ def read(path: Path) -> Converted:
             for name, member in members.items():
                 _copy(archive, member, Path(folder) / Path(name).name)
             return _as_argos_searches(ctranslate2_in.read(Path(folder)), Path(folder))
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
+    except DAMAGED as error:
         raise ModelError(f"{path} is no zip archive, or damaged: {str(error)[:100]}") from error
 
 

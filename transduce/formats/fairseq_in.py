@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import ModelError
-from transduce.files.reading import VOCABULARY
+from transduce.files.reading import VOCABULARY, followed
 from transduce.formats.converted import Converted
 from transduce.formats.ctranslate2_text import sentence_pieces
 from transduce.formats.hugging_face_in import Kind, converted
@@ -48,7 +48,7 @@ SEARCH = {  # as fairseq-generate does if not told
 def find(folder: Path) -> Path | None:
     """The checkpoint, where there are dictionaries beside it."""
     found = [folder / name for name in CHECKPOINTS if (folder / name).exists()]
-    return found[0].resolve() if found and list(folder.glob("dict.*.txt")) else None
+    return followed(found[0]) if found and list(folder.glob("dict.*.txt")) else None
 
 
 def read(folder: Path, checkpoint: Path) -> Converted:

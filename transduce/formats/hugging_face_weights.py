@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.files.reading import VOCABULARY
+from transduce.files.reading import VOCABULARY, followed
 from transduce.formats.json_files import read_json
 from transduce.formats.pickled import read_pickled
 from transduce.models.weights import read_weights
@@ -24,7 +24,7 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
     kinds: list[tuple[str, Read]] = [(WEIGHTS, read_weights), (PICKLE, read_pickled)]
     for name, read in kinds:
         if (folder / name).exists():
-            return read((folder / name).resolve())
+            return read(followed(folder / name))
         if (folder / f"{name}.index.json").exists():
             return _read_all(folder, f"{name}.index.json", read)
     if (folder / "adapter_config.json").exists():
@@ -50,7 +50,7 @@ def _read_all(folder: Path, index: str, read: Read) -> dict[str, Tensor]:
         raise ModelError(f"{folder / index} names {problem}")
     found: dict[str, Tensor] = {}
     for name in names:
-        held = read((folder / name).resolve())
+        held = read(followed(folder / name))
         astray = next((tensor for tensor in held if places.get(tensor) != name), None)
         if astray is not None:
             raise ModelError(f"{folder / name} holds {astray[:80]}, which {index} does not say")

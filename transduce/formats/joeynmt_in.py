@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ModelError, SettingsError
-from transduce.files.reading import SMALL, VOCABULARY
+from transduce.files.reading import SMALL, VOCABULARY, followed
 from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_file
 from transduce.formats.pickled import read_pickled
@@ -45,7 +45,7 @@ def is_folder(folder: Path) -> bool:
 def read(folder: Path) -> Converted:
     """A Transformer. Its recurrent models are of another make than ours."""
     config = _config(folder)
-    held = Tensors(read_pickled((folder / WEIGHTS).resolve(), part="model_state"), folder)
+    held = Tensors(read_pickled(followed(folder / WEIGHTS), part="model_state"), folder)
     source, target, text, files = _text(folder, config, held)
     m = _model_settings(folder, config, held)
     joint = text["joint"] or text["same_ids"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce.errors import ModelError
 from transduce.files import strict_json
-from transduce.files.reading import read_bytes
+from transduce.files.reading import followed, read_bytes
 
 
 def read_json(path: Path, most: int) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def read_json(path: Path, most: int) -> dict[str, Any]:
 def read_file(path: Path, most: int) -> bytes:
     """A file of the folder; caches of models keep links there."""
     try:
-        return read_bytes(path.resolve(), most)
+        return read_bytes(followed(path), most)
     except OSError as error:
         raise ModelError(f"{path} {error.strerror or error}") from error
 

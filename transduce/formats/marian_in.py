@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ModelError, SettingsError
-from transduce.files.reading import SMALL, VOCABULARY, problem_with
+from transduce.files.reading import DAMAGED, SMALL, VOCABULARY, open_regular, problem_with
 from transduce.formats.converted import Converted
 from transduce.formats.json_files import read_file
 from transduce.formats.pieces import read_pieces, renumbered
@@ -123,10 +123,14 @@ def _arrays(path: Path) -> Mapping[str, np.ndarray]:
             size = sum(member.file_size for member in archive.infolist())
             if size > LARGEST or size > 50 * path.stat().st_size + 1_000_000:
                 raise ModelError(f"{path} would have {size:,} bytes, which cannot be")
-        with np.load(path) as loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, MemoryError, NotImplementedError, SyntaxError) as error:
+        with open_regular(path) as stream, np.lib.npyio.NpzFile(stream) as loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except DAMAGED as error:
         raise ModelError(f"{path} is no file of arrays, or damaged: {str(error)[:100]}") from error
+    odd = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
+    if odd is not None:
+        raise ModelError(f"{path} is no file of arrays: {odd[:80]} in it is none")
+    return arrays
 
 
 def _settings(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Any]:

@@ -172,6 +172,7 @@ def _from_stream(path: Path) -> tuple[Mapping[str, Any], Callable[[Storage], byt
     kinds = {storage.key: storage for storage in _storages(found)}
     where: dict[str, memoryview] = {}
     for key in keys:
+        _check_key(key)
         size = int.from_bytes(content[place : place + 8], "little") * kinds[key].dtype.itemsize
         where[key] = content[place + 8 : place + 8 + size]
         place += 8 + size
@@ -278,7 +279,7 @@ def _do(name: str, argument: Any, stack: list[Any]) -> None:
         stack.append(_described(stack.pop(), ()))
     elif name == "BUILD":
         notes = stack.pop()  # on a dictionary; they are not needed
-        if isinstance(stack[-1], Namespace):
+        if isinstance(stack[-1], Namespace) and isinstance(notes, dict):
             stack[-1].update(notes)
     else:
         raise ValueError(f"it has the instruction {name}, which tensors do not need")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from transduce.errors import SettingsError, did_you_mean
 from transduce.settings.entries import entries, flat, written
+from transduce.settings.pattern import Pattern
 from transduce.settings.sections import (
     PROTECTED,
     ModelSettings,
@@ -108,10 +108,10 @@ def _impossible_protection(t: TextSettings) -> Iterator[str]:
             yield f"text.protect={t.protect}: {kind or 'nothing'} is none of {', '.join(PROTECTED)}{hint}"
     if t.protect_pattern is not None:
         try:
-            if re.compile(t.protect_pattern).search("") is not None:
+            if Pattern(t.protect_pattern, "text.protect_pattern").matches_empty_text():
                 yield f"text.protect_pattern={t.protect_pattern} matches the empty text; let it match what is protected"
-        except re.error as error:
-            yield f"text.protect_pattern={t.protect_pattern} is no regular expression: {error}"
+        except SettingsError as error:
+            yield str(error)
     if task_of(t).labels and (t.protect or t.protect_pattern):
         yield "text.protect does not go with text.target_tokenizer=labels: a label has no place for what passes through"
 

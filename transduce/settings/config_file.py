@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from transduce.errors import SettingsError
-from transduce.files.reading import SMALL, read_bytes
+from transduce.files.reading import SMALL, followed, read_bytes
 from transduce.files.run_folder import CONFIG
 from transduce.settings.compose import compose
 from transduce.settings.sections import Overrides, Settings
@@ -44,7 +44,7 @@ def plain_yaml(text: str) -> Any:
 
 def read(path: str | Path, follow_links: bool = True) -> Overrides:
     """The settings that a YAML file gives. A file in a model folder is read without following links."""
-    place = Path(path).resolve() if follow_links else Path(path)
+    place = followed(Path(path)) if follow_links else Path(path)
     try:
         content = plain_yaml(read_bytes(place, SMALL).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:

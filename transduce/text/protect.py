@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
+from transduce.settings.pattern import Pattern
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
 from transduce.text.scripts import SPACED, WORD, is_unspaced
@@ -141,20 +142,22 @@ class Protection:
     def __init__(
         self,
         settings: TextSettings,
-        kept: re.Pattern[str] | None = None,
+        kept: Pattern | None = None,
         spared: Callable[[str], Iterable[Span]] | None = None,
     ) -> None:
         """`kept`: what is hidden before anything else; `spared`: gives what of the rest is never hidden."""
         kinds = [kind.strip() for kind in (settings.protect or "").split(",")]
         usual = "|".join(PATTERNS[kind] for kind in PATTERNS if kind in kinds)
-        chosen = [pattern for pattern in (settings.protect_pattern, usual) if pattern]
+        own = settings.protect_pattern
+        chosen: list[re.Pattern[str] | Pattern] = [Pattern(own, "text.protect_pattern")] if own else []
+        chosen += [re.compile(usual)] if usual else []
         # Marks that somebody typed come first: they must not be taken for ours.
-        self._patterns = [re.compile(pattern) for pattern in (f"[{MARKS}]", *chosen)] if chosen else []
+        self._patterns = [_MARK, *chosen] if chosen else []
         self._only_usual = settings.protect_pattern is None and kept is None
         self._settings, self._spared = settings, spared
         self._kept = [kept] if kept is not None else []
 
-    def with_wishes(self, kept: re.Pattern[str] | None, spared: Callable[[str], Iterable[Span]] | None) -> Protection:
+    def with_wishes(self, kept: Pattern | None, spared: Callable[[str], Iterable[Span]] | None) -> Protection:
         """The same, with what a caller wants hidden too, and what not; what hides nothing stays so."""
         return Protection(self._settings, kept, spared)
 

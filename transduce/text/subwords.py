@@ -44,6 +44,7 @@ class SubwordTokenizer:
         special = tuple(getattr(self._processor, name)() for name in ("pad_id", "unk_id", "bos_id", "eos_id"))
         if special != (PAD, UNKNOWN, BEGIN, END):
             raise ValueError(f"special tokens have the ids {special}")
+        self._names: list[str] = self._processor.id_to_piece(list(range(self.size)))  # a ValueError: one is no UTF-8
 
     @classmethod
     def train(cls, texts: Iterable[str], settings: TextSettings, reserved: Sequence[str] = ()) -> SubwordTokenizer:
@@ -97,10 +98,6 @@ class SubwordTokenizer:
     @cached_property
     def _sampler(self) -> Sampler:
         return Sampler(self._processor)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return [self._processor.id_to_piece(i) for i in range(self.size)]
 
     def decode(self, ids: Sequence[int]) -> str:
         return normalise(self._processor.decode([i for i in ids if i not in (PAD, BEGIN, END)]))

@@ -8,6 +8,7 @@ from typing import Any
 from transduce.adapt.start import settings_of_start, start_of
 from transduce.errors import ModelError, SettingsError
 from transduce.files.manifest import MANIFEST
+from transduce.files.reading import followed
 from transduce.files.run_folder import CONFIG, RunFolder
 from transduce.settings import config_file, presets
 from transduce.settings.checks import check_idle
@@ -130,7 +131,7 @@ def _refuse_changes(run: Path, old: dict[str, Any], new: dict[str, Any]) -> None
 
 def _is_one_path(old: str | None, new: str | None) -> bool:
     """However it is spelled."""
-    return old is not None and new is not None and Path(old).resolve() == Path(new).resolve()
+    return old is not None and new is not None and followed(Path(old)) == followed(Path(new))
 
 
 def _may_change(name: str) -> bool:
