@@ -80,7 +80,7 @@ def distill(
         auto, cpu, cuda or mps.
     """
     from transduce.commands.train import train
-    from transduce.data.open import BOTH_SIDES
+    from transduce.data.open import holds_both_sides
     from transduce.files.run_folder import RunFolder
     from transduce.model import Model
     from transduce.training.resolve import resolve
@@ -88,7 +88,7 @@ def distill(
     if word_level is not None and not 0 < word_level <= 1:
         raise SettingsError(f"--word-level {word_level:g} must be above 0 and at most 1: a share of the loss")
     for flag, file in (("--source", source), ("--target", target), ("--valid-source", valid_source)):
-        if file is not None and Path(file).suffix in BOTH_SIDES:
+        if file is not None and holds_both_sides(file):
             raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
     if teacher.resolve() == run.resolve():
         raise SettingsError(f"{run} is the teacher; name another folder for the student")
