@@ -202,6 +202,7 @@ def _forms(word: str) -> list[str]:
 
 def _mark_of(text: str, tokenizer: Tokenizer) -> str:
     """The mark of a target language that a text begins with, if the vocabulary has it."""
+    text = text.lstrip()
     if not text.startswith(">>"):
         return ""
     return next((mark for mark in typed_marks(tokenizer) if text.startswith(mark)), "")
@@ -210,7 +211,7 @@ def _mark_of(text: str, tokenizer: Tokenizer) -> str:
 def has_strange_mark(text: str, tokenizer: Tokenizer) -> bool:
     """Whether a text begins with what looks like a mark of a language that the model does not know, in a model of
     several: it would then write whichever language comes."""
-    return text.startswith(">>") and not _mark_of(text, tokenizer) and bool(typed_marks(tokenizer))
+    return text.lstrip().startswith(">>") and not _mark_of(text, tokenizer) and bool(typed_marks(tokenizer))
 
 
 def _parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection) -> Iterator[tuple[str, str, str]]:
@@ -238,7 +239,7 @@ def _pieces(
     sentence: Sentence, tokenizer: Tokenizer, longest: int, protection: Protection, usual: Usual | None
 ) -> list[Sentence]:
     """A sentence that is too long, halved until every piece is one that a model can be good at."""
-    text, ids, typed = sentence.text, sentence.source, _mark_of(sentence.text, tokenizer)
+    text, ids, typed = sentence.text.lstrip(), sentence.source, _mark_of(sentence.text, tokenizer)
     rest = text[len(typed) :].lstrip()
     if len(ids) <= min(longest, PIECE) or len(rest) < 2:
         return [sentence._replace(source=shortened(ids, longest), whole=len(ids) <= longest, long=True)]
