@@ -22,7 +22,7 @@ from transduce.data import build, pool
 from transduce.data.batches import Batches
 from transduce.data.build import Part, build_store, build_stores
 from transduce.data.comma import CommaFile
-from transduce.data.corpus import ListCorpus, Pair, TwoFiles, suspicious_line
+from transduce.data.corpus import Joined, ListCorpus, Pair, TwoFiles, suspicious_line
 from transduce.data.layout import lay_out
 from transduce.data.lines import read_lines
 from transduce.data.one_file import JsonLines, TabFile
@@ -242,6 +242,33 @@ def test_what_a_model_has_made_is_not_held_out() -> None:
     assert 18 <= len(held) <= 32
     assert not any(pairs[line - 1][0].startswith(MADE) for line in held)
     assert all(hold_out.leaves(line) for line in range(1, 1501) if line not in held)
+
+
+def test_nothing_is_held_out_of_a_file_with_a_tag() -> None:
+    """Whatever the tag is, if not every file has one; a mark of a language is none, nor what few lines begin with."""
+    real = ListCorpus([(f"s{i} x", f"t{i}") for i in range(400)])
+
+    def held(*parts: ListCorpus) -> list[int]:
+        surveyed = survey(Joined(parts))
+        lines = surveyed.hold_out(30).lines(surveyed.pairs)
+        assert 20 <= len(lines) <= 40
+        return lines
+
+    def tagged(tag: str, count: int = 600) -> ListCorpus:
+        return ListCorpus([(f"{tag} m{i} x" if i % 7 else "", f"n{i}") for i in range(count)])
+
+    made = tagged("<BT>")
+    assert max(held(real, made)) <= 400 < min(held(made, real)) - 200
+    assert max(held(real, tagged("of a model"))) <= 400
+    for also_real in (tagged(">>fra<<"), ListCorpus([*made.pairs, ("s x", "t")])):
+        assert max(held(real, also_real)) > 400
+    assert max(held(real, *[tagged(f"<{i}>", 90) for i in range(3)])) > 400
+    assert min(held(tagged("<A>"), made)) < 600 < max(held(tagged("<A>"), made))
+    surveyed = survey(Joined([real, made]))
+    assert surveyed.first(1).hold_out(30) == survey(real).hold_out(30)
+    assert [told.tags for told in surveyed.as_told()] == [["", "<BT>"], ["", ""]]
+    assert len([*survey(real).as_told()]) == 1
+    assert survey(Joined([real, made]), labels=True).tags == ["", ""]
 
 
 def test_what_is_held_out_is_not_learned_from_a_copy() -> None:

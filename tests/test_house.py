@@ -206,7 +206,7 @@ def test_quick_questions_load_neither_torch_nor_sentencepiece(
 
 LINES_OF_MOST = 30  # 95 % of functions
 LINES_OF_A_BODY = 50  # any function, its docstring aside
-LINES_OF_A_FILE = 350
+LINES_OF_A_FILE = 365
 METHODS, ATTRIBUTES, PARAMETERS = 15, 12, 8
 WORD_LISTS = {"bundled/lexicon.py"}
 SETTINGS = {"settings/sections.py"}  # records of settings have many fields
