@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,9 @@ from transduce.settings.task import TASKS
 from transduce.text.scripts import script_of
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint, divergence, ending, schedule, trainer
+from transduce.training.distributed import Processes
 from transduce.training.limits import Limits
-from transduce.training.prepare import open_corpora
+from transduce.training.prepare import open_corpora, prepare
 from transduce.training.recipe import BASE, Machine, Recipe, _dropout, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
@@ -229,6 +231,20 @@ def test_the_number_of_processes_is_reckoned_with() -> None:
     alone, four = of(1, "cpu", 10), of(4, "cpu", 10)
     assert four.model.d_model > alone.model.d_model
     assert of(4, "cpu", None, 0.01).training.minutes < of(1, "cpu", None, 0.01).training.minutes
+
+
+def test_a_recipe_is_told_how_many_processes_will_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Machine] = []
+
+    def reckon(known: object, tokens: float, machine: Machine, recipe: Recipe) -> Iterator[str]:
+        seen.append(machine)
+        return iter(())
+
+    monkeypatch.setattr("transduce.training.prepare.for_time", reckon)
+    monkeypatch.setattr(Processes, "gather", lambda self, thing: [thing] * self.count)
+    recipe = Recipe({"training": {"steps": 6, "device": "cpu"}})
+    prepare(RunFolder(tmp_path / "run"), ListCorpus(bundled_pairs(60)), None, recipe, Report(), Processes(0, 3))
+    assert [machine.processes for machine in seen] == [3]
 
 
 def test_what_is_given_stays() -> None:

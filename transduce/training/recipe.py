@@ -214,7 +214,8 @@ def _rounded(number: float) -> str:
 def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> Iterator[str]:
     """Model, batches and learning rate for the time given, or for one that is proposed. Tells its choices."""
     smallest = smallest_batch(machine, recipe.settings.data.max_tokens)
-    why = f"{machine.processes} GPUs share a batch" if smallest > LARGEST_BATCH else ""
+    shared = machine.device == "cuda" and machine.processes > 1
+    why = f"{machine.processes} GPUs share a batch" if shared else ""
     yield from recipe.choose(iter([Choice("batch.tokens", smallest, why)]))
     if recipe.settings.training.minutes is None and not recipe.has("training.steps", "training.epochs"):
         yield from recipe.choose(iter([_propose(facts, tokens_a_pair, machine, recipe)]))
