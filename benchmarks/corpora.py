@@ -58,7 +58,9 @@ def memory(parent: int) -> float:
         pid = waiting.pop()
         waiting += children.get(pid, [])
         try:
-            total += int(re.search(r"Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text())[1]) / 1024  # type: ignore[index]
+            total += (
+                int(re.search(r"Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8"))[1]) / 1024
+            )  # type: ignore[index]
         except (OSError, TypeError):
             continue
     return total

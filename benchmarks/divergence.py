@@ -42,12 +42,12 @@ TOLD = re.compile(
 
 def corrupt(path: Path) -> None:
     """Half of the lines: another's words, in random order."""
-    lines, draw = path.read_text().splitlines(), random.Random(1)
+    lines, draw = path.read_text(encoding="utf-8").splitlines(), random.Random(1)
     for i in range(0, len(lines), 2):
         words = draw.choice(lines).split()
         draw.shuffle(words)
         lines[i] = " ".join(words) or "?"
-    path.write_text("".join(f"{line}\n" for line in lines))
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def one(way: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def stages(way: str, given: argparse.Namespace, seed: int, folder: Path) -> dict
 def table(path: Path) -> None:
     """A row for text, time and device; for each stage the mean over seeds, and how many."""
     rows: dict[tuple, dict[str, list[float]]] = {}
-    for line in map(json.loads, path.read_text().splitlines()):
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
         key = line["device"], line["task"], line["pairs"] or "all", line["time"]
         rows.setdefault(key, {}).setdefault(line["stage"], []).append(line["bleu"])
     print("| device | text | pairs | time |", " | ".join(STAGES), "|\n|" + "---|" * (4 + len(STAGES)))

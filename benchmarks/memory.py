@@ -35,7 +35,7 @@ def resident(pid: int) -> float:
 
 def watch(words: list[str], settled: Path, log: Path) -> dict[str, float]:
     """Run a command; memory counts from when `settled` has content."""
-    with open(log, "w") as stream:
+    with open(log, "w", encoding="utf-8") as stream:
         process = subprocess.Popen([sys.executable, "-m", "transduce", *words], stderr=stream, stdout=stream)
         readings, before, started = [], [], time.monotonic()
         while process.poll() is None:
@@ -43,7 +43,7 @@ def watch(words: list[str], settled: Path, log: Path) -> dict[str, float]:
             (readings if under_way else before).append(resident(process.pid))
             time.sleep(0.25)
     if process.returncode:
-        sys.exit(log.read_text())
+        sys.exit(log.read_text(encoding="utf-8"))
     first, peak = readings[0], max(readings)
     preparing = max(before, default=0.0)
     return {
@@ -73,7 +73,7 @@ def main() -> None:
         rng = random.Random(1)
 
         short = [line for line in german if len(line.split()) <= 6]
-        with open(folder / "lines.de", "w") as stream:
+        with open(folder / "lines.de", "w", encoding="utf-8") as stream:
             stream.writelines(rng.choice(short) + "\n" for _ in range(arguments.lines))
         words = ["translate", model, str(folder / "lines.de"), "--beam", "1", "-o", str(folder / "lines.en")]
         result["translate"] = {
@@ -82,7 +82,7 @@ def main() -> None:
             "lines_out": (folder / "lines.en").read_bytes().count(b"\n"),
         }
 
-        with open(folder / "big.tsv", "w") as stream:
+        with open(folder / "big.tsv", "w", encoding="utf-8") as stream:
             written = 0
             while written < arguments.tokens:
                 picked = rng.choices(range(len(german)), k=3)

@@ -29,7 +29,7 @@ def run(command: list[str], most: float | None) -> tuple[int, float, int]:
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             status = Path(f"/proc/{process.pid}/status")
-            found = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+            found = [line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM")]
             peak = max([peak, *(1024 * int(line.split()[1]) for line in found)])
             if most is not None and time.perf_counter() - begin > most:
                 process.kill()

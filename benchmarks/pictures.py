@@ -27,7 +27,7 @@ def _start(width: float, height: float, panels: int = 1):
 
 def throughput(path: Path) -> None:
     """Bars, with the range over the rounds."""
-    facts = json.loads(path.read_text())
+    facts = json.loads(path.read_text(encoding="utf-8"))
     systems = [system for system in facts["systems"] if system["speeds"]][::-1]
     figure, axis = _start(8, 0.5 * len(systems) + 1.2)
     for place, system in enumerate(systems):
@@ -51,7 +51,7 @@ def throughput(path: Path) -> None:
 
 def transfer(path: Path) -> None:
     """BLEU on the new text against how much there is of it, a line a way of training, every seed a dot."""
-    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     names = {"nothing": "from nothing", "from": "fine-tuned", "lora": "LoRA", "frozen": "encoder frozen"}
     names["mixed"] = "fine-tuned, old text mixed in"
     figure, axes = _start(10, 4, 2)
@@ -73,7 +73,7 @@ def transfer(path: Path) -> None:
 
 def carried(path: Path) -> None:
     """BLEU against pairs of text, with and without word vectors to begin with; every seed a dot."""
-    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     figure, axes = _start(9, 3.6, 2)
     for axis, kind in zip(axes, ("transformer", "rnn"), strict=True):
         for way, colour, name in (("with", OURS, "beginning with word vectors"), ("without", PEER, "at random")):
@@ -94,7 +94,7 @@ def carried(path: Path) -> None:
 
 def scaling(path: Path) -> None:
     """Speed against weights, length and batch, with what the hardware would allow."""
-    facts = json.loads(path.read_text())
+    facts = json.loads(path.read_text(encoding="utf-8"))
     figure, axes = _start(13, 4, 3)
     panels = (
         ("sizes", "weights", 1e6, "weights, in millions", "25 tokens a sentence, batches of 25,600"),
@@ -128,7 +128,7 @@ def scaling(path: Path) -> None:
 
 def decoding(path: Path) -> None:
     """Tokens a second of each system, a group of bars for each number of sentences."""
-    facts = json.loads(path.read_text())
+    facts = json.loads(path.read_text(encoding="utf-8"))
     groups = facts["systems"]
     figure, axis = _start(8, 0.45 * sum(map(len, groups.values())) + 1.6)
     place, ticks = 0.0, []

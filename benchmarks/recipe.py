@@ -148,7 +148,7 @@ def marian(given: argparse.Namespace, seed: int, folder: Path) -> dict[str, Any]
 def table(path: Path) -> None:
     """A row for text, time and device; a column a way: the mean over seeds, and how many."""
     rows: dict[tuple, dict[str, list[dict]]] = {}
-    for line in map(json.loads, path.read_text().splitlines()):
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
         which = f"{line['pairs'] or 'all'}{', spread' if line.get('spread') else ''}"
         key = line["device"], line["task"], which, line["minutes"]
         rows.setdefault(key, {}).setdefault(line["way"], []).append(line)

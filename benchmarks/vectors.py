@@ -228,7 +228,7 @@ def measure(out: Path, system: str, task: str, paths: list[str], seed: int, thre
     words = [sys.executable, __file__, "--one", json.dumps([system, task, paths, seed, threads, loss])]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     facts = json.loads(done.stdout.splitlines()[-1])
-    with out.open("a") as stream:
+    with out.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(facts) + "\n")
     print(json.dumps({key: value for key, value in facts.items() if key not in ("python", "torch")}), flush=True)
 
@@ -248,7 +248,7 @@ def one(given: list[Any]) -> None:
 
 def table(path: Path) -> None:
     rows: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    lines = [line for line in map(json.loads, path.read_text().splitlines()) if "failed" not in line]
+    lines = [line for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()) if "failed" not in line]
     for line in lines:
         rows.setdefault((line["task"], line["system"], line["loss"], line["threads"]), []).append(line)
     print("| text | system | loss | threads | runs | seconds | words/s a thread | MB | P@1 or similarity, analogies |")

@@ -357,6 +357,7 @@ def test_presets_settings_and_corpus(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert cli.main(["settings"]) == 0
     out, _ = capfd.readouterr()
     assert "--model.layers" in out
+    assert "auto for other text" in out
     assert cli.main(["corpus", str(tmp_path / "c"), "--train", "50"]) == 0
     assert len((tmp_path / "c/train.de").read_text().splitlines()) == 50
     assert len((tmp_path / "c/test.en").read_text().splitlines()) == 1000

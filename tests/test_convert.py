@@ -681,6 +681,11 @@ def test_a_mark_of_a_language_is_before_each_sentence_of_a_line(tmp_path: Path) 
     assert [s.source for s in sentences_of([">>eng<<  "], read, 100, split=True)] == [marks[:1]]
     strange = (">>xyz<< das ist es", ">>eng <‹ das ist es")  # it would write whichever language comes
     assert [t.status for t in model.translate([*strange, ">>eng<< das ist es"])] == ["unknown", "unknown", "ok"]
+    for typed in (line, f">>eng<< {'haus ' * 40}", strange[0]):  # white space before a mark changes nothing
+        spaced = f" \t{typed}  "
+        plain, found = ([s.source for s in sentences_of([one], read, 50, split=True)] for one in (typed, spaced))
+        assert found == plain
+        assert model.translate(spaced).status == model.translate(typed).status
     notes = Notes()
     convert(tmp_path / "opus", tmp_path / "again", report=notes)
     assert any("write >>eng<< before each line" in words for words in notes.said)

@@ -20,9 +20,9 @@ from conftest import bundled_pairs, quick_settings
 
 from transduce.data import build, pool
 from transduce.data.batches import Batch, Batches
-from transduce.data.build import Part, build_store
+from transduce.data.build import Part, build_store, build_stores
 from transduce.data.comma import CommaFile
-from transduce.data.corpus import ListCorpus, Pair, TwoFiles, suspicious_line
+from transduce.data.corpus import Joined, ListCorpus, Pair, TwoFiles, suspicious_line
 from transduce.data.layout import lay_out
 from transduce.data.lines import read_lines
 from transduce.data.one_file import JsonLines, TabFile
@@ -246,6 +246,33 @@ def test_what_a_model_has_made_is_not_held_out() -> None:
     assert all(hold_out.leaves(line) for line in range(1, 1501) if line not in held)
 
 
+def test_nothing_is_held_out_of_a_file_with_a_tag() -> None:
+    """Whatever the tag is, if not every file has one; a mark of a language is none, nor what few lines begin with."""
+    real = ListCorpus([(f"s{i} x", f"t{i}") for i in range(400)])
+
+    def held(*parts: ListCorpus) -> list[int]:
+        surveyed = survey(Joined(parts))
+        lines = surveyed.hold_out(30).lines(surveyed.pairs)
+        assert 20 <= len(lines) <= 40
+        return lines
+
+    def tagged(tag: str, count: int = 600) -> ListCorpus:
+        return ListCorpus([(f"{tag} m{i} x" if i % 7 else "", f"n{i}") for i in range(count)])
+
+    made = tagged("<BT>")
+    assert max(held(real, made)) <= 400 < min(held(made, real)) - 200
+    assert max(held(real, tagged("of a model"))) <= 400
+    for also_real in (tagged(">>fra<<"), ListCorpus([*made.pairs, ("s x", "t")])):
+        assert max(held(real, also_real)) > 400
+    assert max(held(real, *[tagged(f"<{i}>", 90) for i in range(3)])) > 400
+    assert min(held(tagged("<A>"), made)) < 600 < max(held(tagged("<A>"), made))
+    surveyed = survey(Joined([real, made]))
+    assert surveyed.first(1).hold_out(30) == survey(real).hold_out(30)
+    assert [told.tags for told in surveyed.as_told()] == [["", "<BT>"], ["", ""]]
+    assert len([*survey(real).as_told()]) == 1
+    assert survey(Joined([real, made]), labels=True).tags == ["", ""]
+
+
 def test_what_is_held_out_is_not_learned_from_a_copy() -> None:
     """As in distillation, where a source stands twice, with the teacher's translation and the real one."""
     once = [(f"s{i}", f"t{i}") for i in range(995)]
@@ -365,6 +392,47 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, tokenizers: Tokenizers, 
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write the token store .*: Not a directory"):
         build_store(ListCorpus(PAIRS), tokenizers, DataSettings(), tmp_path / "file")
+
+
+def test_two_commands_may_build_one_store(
+    tmp_path: Path, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one cache, at the same time: what is there first stays, as others may be reading it."""
+    replace, pairs, number = os.replace, ListCorpus(bundled_pairs(30)), os.getpid()
+    faster: list[tuple[Path, int]] = []
+
+    def after_another(*given: Path) -> None:
+        if not faster:
+            faster.append((Path(), 0))
+            monkeypatch.setattr(os, "getpid", lambda: number + 1)
+            store = build_store(pairs, tokenizers, DataSettings(), tmp_path)
+            faster[0] = store.folder, (store.folder / "index").stat().st_ino
+        replace(*given)
+
+    monkeypatch.setattr(os, "replace", after_another)
+    monkeypatch.setattr(build, "_is_alive", lambda process: True)
+    store = build_store(pairs, tokenizers, DataSettings(), tmp_path)
+    assert [(store.folder, (store.folder / "index").stat().st_ino)] == faster
+    assert [path.name for path in tmp_path.iterdir()] == [store.folder.name]
+
+
+def test_text_is_kept_of_all_lines(tmp_path: Path, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text may be sorted, so that its first lines would tell little; and always the same are kept."""
+    monkeypatch.setattr(build, "TEXT_KEPT", 30)
+    monkeypatch.setattr(build, "CHUNK", 37)
+    pairs = [(f"satz {i}", f"sentence {i}") for i in range(600)]
+    parts = [Part(Job(tokenizers, DataSettings()), lambda line: line % 2 == 0, rule="even", text=True)]
+
+    def kept(name: str, pairs: list[tuple[str, str]]) -> list[int]:
+        (store,) = build_stores(ListCorpus(pairs), "digest", parts, tmp_path / name)
+        return [int(source.split()[1]) for source, _ in store.text(10_000)]
+
+    numbers = kept("one", pairs)
+    assert numbers == sorted(numbers) == kept("two", pairs)
+    assert len(set(numbers)) == 30
+    assert all(number % 2 == 1 for number in numbers)  # lines count from 1
+    assert all(sum(first <= number < first + 200 for number in numbers) >= 5 for first in (0, 200, 400))
+    assert kept("few", pairs[:60]) == list(range(1, 60, 2))
 
 
 # ---- batching

@@ -222,6 +222,29 @@ def test_what_was_compiled_is_known(tmp_path: Path) -> None:
         assert done.stdout.split() == expected
 
 
+def test_compiled_code_knows_what_is_infinite_and_what_is_no_number(tmp_path: Path) -> None:
+    """As searches mark what nobody follows; in a folder of its own, so that nothing compiled before is taken."""
+    (tmp_path / "seen.py").write_text(
+        "import numpy as np\n"
+        "from transduce.compiled import kernel\n"
+        "@kernel\n"
+        "def seen(x, low):\n"
+        "    infinite = missing = above = 0\n"
+        "    for i in range(len(x)):\n"
+        "        infinite += x[i] == -np.inf or np.isinf(x[i])\n"
+        "        missing += np.isnan(x[i]) or x[i] != x[i]\n"
+        "        above += x[i] > low\n"
+        "    return infinite, missing, above\n"
+        "x = np.array([-np.inf, 1, np.nan, np.inf, -3, -np.inf], np.float32)\n"
+        "print(*seen(x, np.float32(-np.inf)))\n",
+        encoding="utf-8",
+    )
+    program = [sys.executable, str(tmp_path / "seen.py")]
+    path = {**os.environ, "PYTHONPATH": str(Path(transduce.__file__).parent.parent)}
+    done = subprocess.run(program, env=path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3", "1", "3"]
+
+
 def test_a_large_model_has_fewer_lines_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk is what is lost by an interruption; of a large model 4,096 lines take minutes."""
     model = small_model(1)

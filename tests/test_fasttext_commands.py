@@ -151,6 +151,8 @@ def test_measures_of_several_labels() -> None:
     found = measure(p, [["a"], ["a", "c"], ["x"]], ["a", "b", "c"], k=2)
     assert (found.lines, found.precision, found.recall) == (3, 2 / 6, 2 / 4)
     assert found.accuracy == pytest.approx(1 / 3)
+    many = measure(p, [["a"], ["a", "c"], ["x"]], ["a", "b", "c"], k=5)  # there are but three labels to be said
+    assert (many.precision, many.recall) == (3 / 9, 3 / 4)
     bins, error = calibration(np.array([0.95, 0.95], np.float32), np.array([True, False]))
     assert bins[0][1:] == (0.5, 2)
     assert error == pytest.approx(0.45)
@@ -163,7 +165,9 @@ def test_labels_in_a_file_of_their_own_and_in_columns(tmp_path: Path) -> None:
     (tmp_path / "both.tsv").write_text("a b\tone\n")
     lines = labelled_lines([str(tmp_path / "text")], [str(tmp_path / "labels")])
     assert list(lines()) == [(["two words"], "a b"), (["x", "y"], "c d")]
+    (tmp_path / "both.csv").write_text('source,target\na b,one\n"c, d",two\n')
     assert list(labelled_lines([str(tmp_path / "both.tsv")])()) == [(["one"], "a b")]
+    assert list(labelled_lines([str(tmp_path / "both.csv")])()) == [(["one"], "a b"), (["two"], "c, d")]
     assert split_labels("a __label__x b __label__") == (["x"], "a b")
 
 
@@ -183,6 +187,37 @@ def test_out_to_fasttext_and_in_again(place: Path, tmp_path: Path, capsys: pytes
     assert code == 0, err
     assert "P@1" in out
     assert (tmp_path / "x.ftz").stat().st_size < (tmp_path / "x.bin").stat().st_size / 3
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_precision_of_the_first_labels_is_that_of_fasttext(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], k: int
+) -> None:
+    """It divides by the labels that were said, which may be fewer than were asked for."""
+    fasttext = pytest.importorskip("fasttext")
+    assert said(["convert", place / "run", tmp_path / "x.bin", "--to", "fasttext"], capsys)[0] == 0
+    lines, precision, recall = fasttext.load_model(str(tmp_path / "x.bin")).test(str(place / "test.txt"), k)
+    code, out, err = said(["evaluate", place / "run", "--source", place / "test.txt", "--k", k, "--json"], capsys)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["lines"] == lines
+    assert found["scores"][f"P@{k}"] == pytest.approx(precision, abs=1e-4)
+    assert found["scores"][f"R@{k}"] == pytest.approx(recall, abs=1e-4)
+
+
+def test_words_are_looked_up_as_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """German nouns have capitals; a word that is known in another case only is taken in that one."""
+    listed = {"Haus": "1 0", "Heim": "1 0.1", "heim": "0 1", "morgen": "0.5 1", "Morgen": "-1 0"}
+    vectors = "".join(f"{word} {numbers}\n" for word, numbers in listed.items())
+    (tmp_path / "x.vec").write_text(f"{len(listed)} 2\n{vectors}", encoding="utf-8")
+    (tmp_path / "pairs").write_text("Haus Heim 9\nHaus heim 2\nmorgen heim 8\nMorgen HAUS 0\nhaus Heim 9\n")
+    code, out, err = said(["vectors", "similarity", tmp_path / "x.vec", "--file", tmp_path / "pairs"], capsys)
+    assert code == 0, err
+    assert "both words are known in 5" in out  # HAUS and haus are in the list as Haus
+    assert "correlation 1.0000 on 5 pairs" in out
+    (tmp_path / "questions").write_text("Haus Heim haus Heim\nHaus Heim Morgen Unbekannt\n")
+    words = ["vectors", "analogies", tmp_path / "x.vec", "--file", tmp_path / "questions"]
+    assert "1 questions" in said(words, capsys)[1]
 
 
 def test_vectors_are_asked_and_exported(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

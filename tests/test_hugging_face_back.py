@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Notes, bundled_pairs, some_text
-from foreign import OF_M2M, bart_folder, many_folder
+from foreign import OF_M2M, bart_folder, many_folder, marian_folder, names_of
 from test_languages import older_mbart
 
 import transduce
@@ -58,6 +58,45 @@ def test_it_goes_back_as_it_came(tmp_path: Path, make: Callable[[Path], Path], l
     convert(tmp_path / "back", tmp_path / "again", **spoken)
     for path in (tmp_path / "ours").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize(
+    ("make", "languages"),
+    [
+        (m2m, ("de", "en")),
+        (nllb, ("deu_Latn", "eng_Latn")),
+        (mbart50, ("de_DE", "en_XX")),
+        (older_mbart, ("de_DE", None)),
+        (bart_folder, (None, None)),
+        (marian_folder, (None, None)),
+    ],
+)
+def test_a_minimum_counts_what_a_translation_begins_with(
+    tmp_path: Path, make: Callable[[Path], Path], languages: Languages
+) -> None:
+    """Of a model that ends as soon as it may: as long as `generate` has it, and it goes back as it came."""
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(make(tmp_path / "theirs")).eval()
+    end = model.config.eos_token_id
+    decoder = model.model.decoder
+    norm = getattr(decoder, "layer_norm", None) or decoder.layers[-1].final_layer_norm
+    with torch.no_grad():
+        norm.bias.copy_(100 * decoder.embed_tokens.weight[end])
+    first = 0 if make is bart_folder else None
+    if languages[1] is not None:
+        first = names_of(tmp_path / "theirs")[1][f"<language {languages[1]}>"]
+    spoken = {"source_language": languages[0], "target_language": languages[1]}
+    for least in (2, 7):
+        model.generation_config.min_length = least
+        model.save_pretrained(tmp_path / "theirs")
+        (written,) = model.generate(
+            input_ids=torch.tensor([[5, 6, 7, end]]), num_beams=1, max_new_tokens=20, forced_bos_token_id=first
+        ).tolist()
+        convert(tmp_path / "theirs", tmp_path / f"ours{least}", **spoken)
+        ours = transduce.load(tmp_path / f"ours{least}", "cpu", languages=languages, beam=1)
+        found = ours.translate(PAIRS[0][0]).candidates[0].tokens
+        assert len(found) == len(written) - 2 - (first is not None)  # the first, the mark, and the end
+    convert(tmp_path / "ours7", tmp_path / "back", to="huggingface", text=some_text(tmp_path), **spoken)
+    assert json.loads((tmp_path / "back" / "generation_config.json").read_text())["min_length"] == 7
 
 
 def test_languages_must_be_told_to_be_compared(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +80,9 @@ def test_its_program_translates_alike_and_needs_no_torch(
     break_(tmp_path / "out", "model.json", lambda facts: facts.update(stop=stop, forced_end=forced, extra=0))
     lines = [source for source, _ in PAIRS]
     program = [sys.executable, str(tmp_path / "out" / "translate.py"), "--beam", str(beam)]
-    done = subprocess.run(program, input="\n".join([*lines, ""]), capture_output=True, text=True, check=True)
+    locale = {**os.environ, "PYTHONIOENCODING": "latin-1"}  # text is UTF-8 all the same
+    typed = "\n".join([*lines, ""])
+    done = subprocess.run(program, input=typed, capture_output=True, encoding="utf-8", env=locale, check=True)
     how = {"beam": beam, "stop": stop, "forced_end": forced, "extra": 0}  # so little room that many run into it
     ours = transduce.load(trained, "cpu", split=False, **how).translate(lines)
     assert stop == "exact" or any(t.status == "length" for t in ours)  # which finds some that end

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,9 @@ from transduce.settings.task import TASKS
 from transduce.text.scripts import script_of
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint, divergence, ending, schedule, trainer
+from transduce.training.distributed import Processes
 from transduce.training.limits import Limits
-from transduce.training.prepare import open_corpora
+from transduce.training.prepare import open_corpora, prepare
 from transduce.training.recipe import BASE, Machine, Recipe, _dropout, for_text, for_time, settings_of
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
@@ -211,6 +213,38 @@ def test_a_gpu_is_not_tried() -> None:
     recipe = Recipe({"training": {"minutes": 2}})
     list(for_time(facts(CHINESE, 100_000), 10.0, Machine("cuda", never), recipe))
     assert recipe.settings.batch.tokens > 1000
+
+
+def test_the_number_of_processes_is_reckoned_with() -> None:
+    """Each does its share of a batch: they make an update in a part of the time, and GPUs want a full batch each."""
+
+    def of(processes: int, device: str, minutes: float | None, seconds: float = 0.1) -> Settings:
+        recipe = Recipe({"training": {"minutes": minutes}} if minutes else {})
+        known = facts([Pair(s, t) for s, t in bundled_pairs(200)], 1_000_000)
+        list(recipe.choose(for_text(known, recipe, device, processes)))
+        list(for_time(known, 10.0, machine(seconds, device)._replace(processes=processes), recipe))
+        return recipe.settings
+
+    assert of(4, "cuda", 10).batch.tokens == 4 * of(1, "cuda", 10).batch.tokens
+    assert of(4, "cuda", 1).text.vocabulary > of(1, "cuda", 1).text.vocabulary  # it is read more often
+    assert of(4, "cuda", None).training.minutes < of(1, "cuda", None).training.minutes
+    alone, four = of(1, "cpu", 10), of(4, "cpu", 10)
+    assert four.model.d_model > alone.model.d_model
+    assert of(4, "cpu", None, 0.01).training.minutes < of(1, "cpu", None, 0.01).training.minutes
+
+
+def test_a_recipe_is_told_how_many_processes_will_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Machine] = []
+
+    def reckon(known: object, tokens: float, machine: Machine, recipe: Recipe) -> Iterator[str]:
+        seen.append(machine)
+        return iter(())
+
+    monkeypatch.setattr("transduce.training.prepare.for_time", reckon)
+    monkeypatch.setattr(Processes, "gather", lambda self, thing: [thing] * self.count)
+    recipe = Recipe({"training": {"steps": 6, "device": "cpu"}})
+    prepare(RunFolder(tmp_path / "run"), ListCorpus(bundled_pairs(60)), None, recipe, Report(), Processes(0, 3))
+    assert [machine.processes for machine in seen] == [3]
 
 
 def test_what_is_given_stays() -> None:
@@ -571,6 +605,33 @@ def sides_of(run: Path, given: bool) -> tuple[set[int], set[int]]:
     stores = [Store(RunFolder(run).data / str(name)) for name in (state.data, state.valid_data)]
     trained, validated = (set(store.lines(np.arange(len(store)))) for store in stores)
     return trained, set() if given else validated  # whose lines are those of another text
+
+
+def test_a_tag_keeps_pairs_on_their_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file whose every source begins with one nothing is set aside; but a run that has done so goes on as it was."""
+    pairs = bundled_pairs(400)
+    real = parallel(tmp_path, "real", pairs[:250])
+    made = parallel(tmp_path, "made", [(f"<BT> {source}", target) for source, target in pairs[250:]])
+    said = grow(tmp_path / "new", [real, made], 10)
+    told = f"none of {made[0]} and {made[1]}, where every source begins with <BT>"
+    assert any(words.startswith(told) for words in said)
+    assert max(sides_of(tmp_path / "new", False)[1]) <= 250
+    with monkeypatch.context() as patch:
+        patch.setattr("transduce.data.survey.TAGGED", 1000)  # as versions did that knew no tags
+        grow(tmp_path / "old", [real, made], 10)
+    before = sides_of(tmp_path / "old", False)
+    assert max(before[1]) > 250
+    grow(tmp_path / "old", [real, made], 20)
+    assert sides_of(tmp_path / "old", False) == before
+    grow(tmp_path / "alone", [made], 10)  # there is nothing else to judge by, until there is more text
+    alone = sides_of(tmp_path / "alone", False)
+    for steps in (20, 30):
+        grow(tmp_path / "alone", [made, real], steps)
+        trained, validated = sides_of(tmp_path / "alone", False)
+        assert alone[0] < trained
+        assert alone[1] < validated
+        assert not trained & alone[1]
+        assert not validated & alone[0]
 
 
 def test_more_text_and_a_stop_are_more_text(tmp_path: Path) -> None:

@@ -26,16 +26,20 @@ from transduce.errors import Stopped, UserError
 from transduce.files import metrics
 from transduce.files.manifest import verify, write_folder
 from transduce.files.run_folder import MODEL, RunFolder
+from transduce.models.kinds import new_model
 from transduce.models.load import load
 from transduce.models.weights import read_tensors
 from transduce.report import Progress, Report
 from transduce.settings.sections import Settings
+from transduce.text.tokenizers import Tokenizers
 from transduce.training import checkpoint
+from transduce.training.distributed import ALONE
 from transduce.training.gradients import PlainGradients
 from transduce.training.journal import Journal
 from transduce.training.keeper import Keeper
-from transduce.training.setup import fit
-from transduce.training.state import read_state
+from transduce.training.prepare import Text
+from transduce.training.setup import Setup, fit
+from transduce.training.state import RunState, read_state
 from transduce.training.trainer import Outcome
 from transduce.training.updater import Updater
 from transduce.training.validate import Validator
@@ -322,6 +326,52 @@ def test_the_largest_batch_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> No
         BatchGradients(gradients, 3, "cuda", Report()).try_first(Batch, 123)  # type: ignore[arg-type]
     assert taken == [123]
     BatchGradients(gradients, 3, "cpu", Report()).try_first(Batch, 0)  # type: ignore[arg-type]
+
+
+class PretendedGPU:
+    """A GPU's random generator, whose state is the seed it was given last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        module = getattr(torch, kind)
+        self.seed(0)
+        monkeypatch.setattr(torch.backends.mps if kind == "mps" else module, "is_available", lambda: True)
+        monkeypatch.setattr(module, "get_rng_state", lambda: self.state.clone())
+        monkeypatch.setattr(module, "set_rng_state", lambda state: setattr(self, "state", state.clone()))
+        monkeypatch.setattr(module, "manual_seed_all" if kind == "cuda" else "manual_seed", self.seed)
+
+    def seed(self, number: int) -> None:
+        self.state = torch.tensor([number % 256, 7], dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_a_model_of_the_beginning_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+    """It is drawn by the seed that all processes share; their dropout would be one from then on."""
+    settings = quick_settings()
+    tokenizers = Tokenizers.train(bundled_pairs(), settings.text)
+    setup = Setup(RunFolder(tmp_path), Text(settings, tokenizers, None, None), settings, "cpu", Report(), ALONE)  # type: ignore[arg-type]
+    gpu = PretendedGPU(monkeypatch, kind)
+    torch.manual_seed(123)
+    before, on_cpu = gpu.state.clone(), torch.get_rng_state()
+    first = setup._model_of_the_beginning()
+    assert torch.equal(gpu.state, before)
+    assert torch.equal(torch.get_rng_state(), on_cpu)
+    again = setup._model_of_the_beginning()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_a_checkpoint_has_the_random_state_of_a_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    gpu = PretendedGPU(monkeypatch, kind)
+    updater = Updater(new_model(quick_settings().model, 20, 20), quick_settings(), "cpu")
+    gpu.seed(99)
+    now = checkpoint.snapshot(updater, RunState(), ALONE)
+    assert now is not None
+    assert now.random[f"{kind}/0"].tolist() == [99, 7]
+    gpu.seed(1)
+    checkpoint._restore_random(now.random, 1, Path())  # of another process there is none
+    assert gpu.state.tolist() == [1, 7]
+    checkpoint._restore_random(now.random, 0, Path())
+    assert gpu.state.tolist() == [99, 7]
 
 
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from conftest import bundled_pairs, quick_settings
 
 import transduce
 from transduce.decoding.garbage import garbage_collection_paused
+from transduce.decoding.hypotheses import Hypothesis
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report
 
@@ -78,6 +79,27 @@ def test_n_best_and_search_settings(model_folder: Path) -> None:
         model.translate("ich", n_best=4)
     with pytest.raises(SettingsError, match="unknown setting search.beem, did you mean search.beam"):
         transduce.load(model_folder, beem=2)
+
+
+def test_no_text_comes_twice_among_the_best(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Different tokens may spell one text. Of these the best is given, and others that were found take the places."""
+    model = transduce.load(model_folder, beam=5)
+    target = model.tokenizers.target
+    (usual,), (other,) = target.encode(["the beer is good"]), target.encode(["the wine"])
+    cut_otherwise = next(
+        ids for (ids,) in (target.sample(["the beer is good"], 0.9, n) for n in range(99)) if ids != usual
+    )
+    every = [usual, cut_otherwise, other, cut_otherwise, [*other, *other]]
+    found = [Hypothesis(ids, -score, -score, True) for score, ids in enumerate(every, 1)]
+    for method in ("beam", "sample"):
+        model = model.with_search(method=method)
+        monkeypatch.setattr(model.engine, "find", lambda requests, roles, _: [found[: roles.n_best] for _ in requests])
+        two, five = (model.translate("ich schlafe", n_best=n).candidates for n in (2, 5))
+        if method == "sample":  # as they were drawn
+            assert [c.text for c in two] == ["the beer is good"] * 2
+            continue
+        assert [(c.text, c.score) for c in two] == [("the beer is good", -1), ("the wine", -3)]
+        assert [c.text for c in five] == ["the beer is good", "the wine", "the wine the wine"]
 
 
 def test_scores_are_those_of_search(model_folder: Path) -> None:

@@ -75,6 +75,14 @@ def test_a_verdict_does_not_depend_on_the_company(trained: Path) -> None:
     assert model.with_search(beam=1).translate(lines[0]).confidence is not None
 
 
+def test_white_space_around_a_line_tells_nothing(trained: Path) -> None:
+    """It was counted among the letters of which every token had too few."""
+    model = Model.load(trained)
+    lines = [source for source, _ in bundled_pairs(20, seed=4)] + ["ich trinke ein bier. du trinkst ein bier."]
+    plain, spaced = model.translate(lines), model.translate([f"{' ' * 40}{line}\t  \u3000 " for line in lines])
+    assert [(t.text, t.status, t.confidence) for t in spaced] == [(t.text, t.status, t.confidence) for t in plain]
+
+
 def test_the_command_tells(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").write_text("我想喝啤酒\n" + bundled_pairs(1, seed=3)[0][0] + "\n\n")
     assert cli.main(["translate", str(trained), str(tmp_path / "in"), "--json"]) == 0

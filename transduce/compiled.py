@@ -12,8 +12,10 @@ from llvmlite import binding
 # nogil: threads run beside each other, and write into the same arrays without locks (Hogwild, Niu et al., 2011).
 # error_model: what is divided by zero is infinite, as NumPy has it: a rate that is too high is named, and no exception.
 # Compiled code is kept until the file of a kernel changes; whoever changes these options changes those files too.
-# fastmath: sums may be taken in any order, which is what lets the processor add four or eight at once.
-kernel = numba.njit(nogil=True, cache=True, fastmath=True, boundscheck=False, error_model="numpy")
+# fastmath: sums may be taken in any order, which is what lets the processor add four or eight at once. But infinities
+# and NaN stay what they are (no "ninf", no "nnan"): -inf is the score of a hypothesis that nobody follows.
+FAST = {"reassoc", "contract", "arcp", "afn", "nsz"}
+kernel = numba.njit(nogil=True, cache=True, fastmath=FAST, boundscheck=False, error_model="numpy")
 exact = numba.njit(nogil=True, cache=True)  # whole numbers only; nothing to gain
 
 

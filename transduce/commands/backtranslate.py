@@ -52,7 +52,9 @@ def backtranslate(
     target_language
         That of the sources that are wanted, such as de.
     tag
-        What every source begins with, so that the model can tell made sentences from real ones; "" for nothing.
+        What every source begins with, so that the model can tell made sentences from real ones; "" for nothing. For
+        validation only real pairs are set aside: what begins with this tag is not, nor is a file of which every source
+        begins with a tag of your own, beside files of which not every one does.
     resume
         Go on where an interrupted run with the same --output stopped.
     force

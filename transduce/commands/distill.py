@@ -92,7 +92,7 @@ def distill(
         auto, cpu, cuda or mps.
     """
     from transduce.commands.train import train
-    from transduce.data.open import BOTH_SIDES
+    from transduce.data.open import holds_both_sides
     from transduce.files.reading import followed
     from transduce.files.run_folder import RunFolder
     from transduce.model import Model
@@ -104,7 +104,7 @@ def distill(
         raise SettingsError("--test-source and --test-target go together: a text and its translation")
     given = {"--source": source, "--target": target, "--valid-source": valid_source, "--test-source": test_source}
     for flag, file in given.items():
-        if file is not None and Path(file).suffix in BOTH_SIDES:
+        if file is not None and holds_both_sides(file):
             raise SettingsError(f"{flag} {file}: give source and target as files of their own, one sentence a line")
     if followed(teacher) == followed(run):
         raise SettingsError(f"{run} is the teacher; name another folder for the student")

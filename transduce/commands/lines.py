@@ -54,11 +54,11 @@ def _standard_input() -> list[int]:
 
 def check_plain(files: Sequence[str]) -> None:
     """Files that hold lines of text, and not both sides of pairs, or a table."""
-    from transduce.data.open import BOTH_SIDES
+    from transduce.data.open import holds_both_sides
     from transduce.data.packed import bare_name
 
     for file in files:
-        if bare_name(file).endswith(BOTH_SIDES):
+        if holds_both_sides(file):
             cut = f"; of its first column: cut -f1 {file}" if bare_name(file).endswith(".tsv") else ""
             raise SettingsError(
                 f"{file} is no text with a sentence a line: write the sentences that are to be translated to a file of "

@@ -44,7 +44,7 @@ def settings() -> Iterator[str]:
     for entry in entries():
         choices = f" ({', '.join(entry.choices)})" if entry.choices else ""
         yield f"--{entry.name:30}{written(entry.default):12}{entry.help}{choices}"
-    yield "Defaults hold before a preset; without one, train uses tiny for the bundled corpus and small for other text."
+    yield "Defaults hold before a preset; without one, train uses tiny for the bundled corpus and auto for other text."
 
 
 def corpus(

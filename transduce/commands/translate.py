@@ -93,7 +93,7 @@ def translate(
     length_penalty
         Alpha; larger prefers longer translations. The model's setting if not given.
     n_best
-        Translations a line; more than one come as lines of "line number TAB score TAB text".
+        Translations a line, each text once; more than one come as lines of "line number TAB score TAB text".
     sample
         Draw translations at random instead (--search.temperature, top_k, top_p, min_p, seed).
     glossary

@@ -105,7 +105,8 @@ def vectors_analogies(
     words
         Three words A B C.
     file
-        Questions "a b c d", one a line, as questions-words.txt has them; counts the right answers.
+        Questions "a b c d", one a line, as questions-words.txt has them; counts the right answers. A word is looked up
+        as it stands there, and only if it is not known so, in small letters and with a capital.
     count
         Answers to three words.
     among
@@ -139,7 +140,8 @@ def vectors_similarity(model: Path, *words: str, file: Path | None = None) -> It
     words
         Two words.
     file
-        Pairs "word word number", one a line, as WordSim-353 and SimLex-999 have them; gives Spearman's correlation.
+        Pairs "word word number", one a line, as WordSim-353 and SimLex-999 have them; gives Spearman's correlation. A
+        word is looked up as it stands there, and only if it is not known so, in small letters and with a capital.
     """
     from transduce.fasttext.judged import similarities
     from transduce.fasttext.word_vectors import load_vectors

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class Part(NamedTuple):
     job: Job
     takes: Callable[[int], bool] = lambda line: True  # which lines
     rule: str = "all"  # the same in words, for the store's name
-    text: bool = False  # whether the first lines are kept as text too
+    text: bool = False  # whether some of the lines, drawn, are kept as text too
     weights: tuple[tuple[int, int], ...] = ()  # (lines, how often an epoch goes through them), in order; none: once
 
 
@@ -123,6 +124,8 @@ class _Writer:
         self.hashes = [np.zeros(0, np.uint64)]
         self.tokens = [0, 0]  # written so far
         self.read = self.texts = 0
+        self.text: list[tuple[int, bytes]] = []  # lines that are kept as they are, with their numbers
+        self.draw = Random(1)
 
     def __enter__(self) -> _Writer:
         shutil.rmtree(self.beside, ignore_errors=True)
@@ -136,10 +139,15 @@ class _Writer:
         shutil.rmtree(self.beside, ignore_errors=True)
 
     def keep_text(self, pair: Pair) -> None:
-        if self.part.text and self.texts < TEXT_KEPT:
+        """Of more than TEXT_KEPT lines so many, drawn: a text may be sorted. Every line takes the place of one that was
+        kept, or of none, so that all are equally probable (reservoir sampling; Vitter, 1985)."""
+        if not self.part.text:
+            return
+        place = self.texts if self.texts < TEXT_KEPT else self.draw.randrange(self.texts + 1)
+        self.texts += 1
+        if place < TEXT_KEPT:
             line = strict_json.dumps([pair.source, pair.target]) + "\n"
-            self.files[TEXT].write(line.encode("utf-8", "surrogatepass"))
-            self.texts += 1
+            self.text[place : place + 1] = [(self.texts, line.encode("utf-8", "surrogatepass"))]
 
     def add(self, tokenized: Tokenized) -> None:
         self.files[SOURCE].write(tokenized.source.astype(self.dtype).tobytes())
@@ -154,6 +162,7 @@ class _Writer:
 
     def finish(self) -> None:
         """Without duplicates, with its facts, onto the disk and into its place."""
+        self.files[TEXT].writelines(line for _, line in sorted(self.text))
         for stream in self.files.values():
             stream.close()
         index = np.fromfile(self.beside / INDEX, "int64").reshape(-1, COLUMNS)
@@ -168,8 +177,16 @@ class _Writer:
         for path in self.beside.iterdir():
             with open(path, "rb") as written:
                 os.fsync(written.fileno())
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.replace(self.beside, self.folder)
+        self._put_into_place()
+
+    def _put_into_place(self) -> None:
+        """As a whole; where another process was faster, its store stays, which others may be reading already."""
+        try:
+            os.replace(self.beside, self.folder)
+        except OSError:  # a folder that is not empty lies there
+            if _open(self.folder) is None:  # damaged
+                shutil.rmtree(self.folder, ignore_errors=True)
+                os.replace(self.beside, self.folder)
 
     def _without_duplicates(self, index: np.ndarray) -> np.ndarray:
         """The first of equal pairs stays."""

@@ -1,7 +1,7 @@
 """Tokens on disk, read through a memory map.
 
 A store is a folder: `source.tokens` and `target.tokens` (all sentences end to end), `index` (where each begins, its
-length and its line in the corpus), `text.jsonl` (the first lines as they were, where text is to be decoded), and
+length and its line in the corpus), `text.jsonl` (some lines as they were, where text is to be decoded), and
 `store.json` (counts, every dropped pair by reason, and the checksum of each file). Tokens and index stay on disk;
 memory holds the lengths, and while training the plan of an epoch: some 30 bytes a pair (70 for packed rows).
 

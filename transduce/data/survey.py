@@ -8,20 +8,23 @@ from __future__ import annotations
 import hashlib
 import zlib
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from random import Random
 
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
 from transduce.data.drawn import drawn
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
+from transduce.text.languages import is_typed_mark
 from transduce.text.normalise import normalise
 from transduce.text.special import MADE
 
 ENOUGH = 250_000  # pairs for a vocabulary, drawn; SentencePiece keeps its text in memory, about 1 kB a pair
 SHOWN_EVERY = 10_000  # pairs between two looks at the progress
 FEW_LABELS = 100  # up to so many need no second look
+TAGGED = 100  # lines of a part that begin with one word, from which that is a tag and no chance
 MOST_COPIES = 0.1  # of the pairs that training does without; a text that repeats itself more is left as it is
 
 
@@ -66,7 +69,19 @@ class Survey:
     stretches: list[Stretch] = field(default_factory=list)  # of its parts
     label_of: array[int] = field(default_factory=lambda: array("i"))  # number of each pair's label
     source_of: array[int] = field(default_factory=lambda: array("q"))  # a hash of each pair's source
-    made: bytearray = field(default_factory=bytearray)  # of each pair, whether a model has made its source
+    marked: bytearray = field(default_factory=bytearray)  # of each pair, whether its source begins with MADE
+    tags: list[str] = field(default_factory=list)  # of each part the word that all its sources begin with; "": none
+
+    @cached_property
+    def made(self) -> bytearray:
+        """Of each pair, whether a model has made its source: it begins with our mark, or it is of a part that has a
+        tag of its own, where other parts have none."""
+        made, begin = self.marked[:], 0
+        for stretch, tag in zip(self.stretches, self.tags, strict=True):
+            if tag and not all(self.tags):
+                made[begin : begin + stretch.lines] = b"\1" * stretch.lines
+            begin += stretch.lines
+        return made
 
     def hold_out(self, wanted: int) -> HoldOut:
         """About so many of the pairs that no model has made, never more than a twentieth."""
@@ -97,8 +112,15 @@ class Survey:
         """What a survey of the first parts alone would tell of pairs and what is set aside."""
         stretches = self.stretches[:parts]
         pairs = sum(stretch.lines for stretch in stretches)
-        sources, made = self.source_of[:pairs], self.made[:pairs]
-        return Survey(pairs, self.digests[parts - 1], stretches=stretches, source_of=sources, made=made)
+        sources, marked, tags = self.source_of[:pairs], self.marked[:pairs], self.tags[:parts]
+        digest = self.digests[parts - 1]
+        return Survey(pairs, digest, stretches=stretches, source_of=sources, marked=marked, tags=tags)
+
+    def as_told(self) -> Iterator[Survey]:
+        """This one; and where parts have tags, the same as versions told it that did not look for any."""
+        yield self
+        if any(self.tags):
+            yield replace(self, tags=[""] * len(self.tags))
 
     def labels_left_by(self, hold_out: HoldOut) -> list[str]:
         """The labels of the pairs that are not set aside."""
@@ -110,7 +132,7 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
     """Read all of a corpus once, which also finds whatever cannot be read or paired."""
     result, digest, share, draw = Survey(), hashlib.sha256(), 1.0, Random(1)
     parts = parts_of(corpus)
-    lines = [0] * len(parts)
+    lines, firsts = [0] * len(parts), [set[str]() for _ in parts]
     with report.progress(f"read {corpus.name}") as progress:
         for place, pair in numbered(parts):
             while len(result.digests) < place:
@@ -119,7 +141,9 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
             lines[place] += 1
             source, target = pair.source, pair.target
             result.source_of.append(hash(source.strip()))
-            result.made.append(source.startswith(MADE))
+            result.marked.append(source.startswith(MADE))
+            if len(firsts[place]) < 2:
+                firsts[place].update(source.split(None, 1)[:1])
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode("utf-8", "surrogatepass"))
             if labels:
                 label = normalise(target)
@@ -134,8 +158,15 @@ def survey(corpus: Corpus, sample: bool = False, labels: bool = False, report: R
         raise DataError(f"there are no sentence pairs in {corpus.name}")
     result.digest = digest.hexdigest()
     result.digests += [result.digest] * (len(parts) - len(result.digests))
+    result.tags = ["" if labels else _tag(some, count) for some, count in zip(firsts, lines, strict=True)]
     result.stretches = [Stretch(part.name, count) for part, count in zip(parts, lines, strict=True)]
     return result
+
+
+def _tag(firsts: set[str], lines: int) -> str:
+    """The only word that so many sources begin with, where it is neither chance nor the mark of a language."""
+    only = next(iter(firsts), "") if len(firsts) == 1 else ""
+    return only if lines >= TAGGED and not is_typed_mark(only) else ""
 
 
 def refuse_sentences(labels: Collection[str], texts: int) -> None:

@@ -25,6 +25,8 @@ def make_roles(s: SearchSettings, wording: Wording) -> Roles:
     begin, n_best = wording.tokenizer.begin, wording.wishes.n_best
     if s.mbr != "none":  # which chooses among all
         n_best = s.beam if s.method == "beam" else s.candidates
+    elif s.method == "beam" and n_best > 1:  # of several that spell one text, only the best is given
+        n_best = s.beam
     penalty = Penalty(s.length_penalty, s.penalty == "plain", s.coverage_penalty, len(begin), s.forced_end)
     if s.method == "sample":
         draw = Draw(s.seed, s.temperature, s.top_k, s.top_p, s.min_p)

@@ -202,6 +202,7 @@ def _forms(word: str) -> list[str]:
 
 def _mark_of(text: str, tokenizer: Tokenizer) -> str:
     """The mark of a target language that a text begins with, if the vocabulary has it."""
+    text = text.lstrip()
     if not text.startswith(">>"):
         return ""
     return next((mark for mark in typed_marks(tokenizer) if text.startswith(mark)), "")
@@ -210,7 +211,7 @@ def _mark_of(text: str, tokenizer: Tokenizer) -> str:
 def has_strange_mark(text: str, tokenizer: Tokenizer) -> bool:
     """Whether a text begins with what looks like a mark of a language that the model does not know, in a model of
     several: it would then write whichever language comes."""
-    return text.startswith(">>") and not _mark_of(text, tokenizer) and bool(typed_marks(tokenizer))
+    return text.lstrip().startswith(">>") and not _mark_of(text, tokenizer) and bool(typed_marks(tokenizer))
 
 
 def _parts(line: str, split: bool, tokenizer: Tokenizer, protection: Protection) -> Iterator[tuple[str, str, str]]:
@@ -252,7 +253,7 @@ def _pieces(
 def _halves(part: Part, tokenizer: Tokenizer, protection: Protection) -> list[Part]:
     """Two parts of one; or itself, where there is nothing to cut."""
     typed = _mark_of(part.text, tokenizer)
-    rest = part.text[len(typed) :].lstrip()
+    rest = part.text.lstrip()[len(typed) :].lstrip()
     if len(rest) < 2:
         return [part]
     left, right = halve(rest, protection.within(rest))

@@ -177,7 +177,10 @@ class Translator:
         finished = list(self._finish(filled, requests, hypotheses, wording))
         finished = finished if self.trust is None else _trusted(filled, finished, self.trust)
         found_all = self._aligned(filled, finished, wording) if wording.wishes.alignment else finished
-        translated = map(_restored, filled, found_all)
+        translated = (
+            _with_each_text_once(_restored(s, t), wording.wishes.n_best, self.search.method)
+            for s, t in zip(filled, found_all, strict=True)
+        )
         each = [next(translated) if s.source else Translation(s.text, "", "empty", ()) for s in sentences]
         return join_lines(lines, sentences, each)
 
@@ -300,6 +303,17 @@ def _restored(sentence: Sentence, translation: Translation) -> Translation:
         ),
         alternatives=tuple(tuple((hidden.name(piece), p) for piece, p in row) for row in translation.alternatives),
     )
+
+
+def _with_each_text_once(translation: Translation, n_best: int, method: str) -> Translation:
+    """The best candidates of a beam, of those that spell one text in different tokens only the best; samples stay as
+    they were drawn."""
+    if method == "sample":
+        return translation
+    best: dict[str, Candidate] = {}
+    for candidate in translation.candidates:
+        best.setdefault(candidate.text, candidate)
+    return translation._replace(candidates=tuple(best.values())[:n_best])
 
 
 def _with_wishes(request: Request, sentence: Sentence, begins_with: str, wording: Wording, positions: int) -> Request:

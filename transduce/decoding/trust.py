@@ -21,6 +21,7 @@ from transduce.errors import ModelError
 from transduce.files.manifest import read_manifest, verify
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import TextSettings
+from transduce.text.normalise import normalise
 from transduce.text.scripts import NAMES, script_ids
 from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import FOREIGN
@@ -152,7 +153,8 @@ def unknown_shares(answers: Sequence[Answer]) -> np.ndarray:
 
 
 def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.ndarray:
-    """(answers, FEATURES)"""
+    """(answers, FEATURES). White space around a text, or more than one space within, tells nothing of it."""
+    texts = [normalise(answer.text) for answer in answers]
     lengths = np.array([len(answer.source) for answer in answers])
     written = np.array([len(answer.tokens) for answer in answers])
     surprise, worst, unseen = _surprises(answers, lengths, usual)
@@ -162,12 +164,12 @@ def features(answers: Sequence[Answer], usual: Usual, usual_ratio: float) -> np.
         surprise,
         worst,
         unseen,
-        np.log(np.array([len(answer.text) for answer in answers]) / np.maximum(lengths, 1) + 0.1),
+        np.log(np.array([len(text) for text in texts]) / np.maximum(lengths, 1) + 0.1),
         np.abs(ratio - usual_ratio),
         np.array([_repetition(answer.tokens) for answer in answers]),
         np.log1p(lengths),
         -_means(np.log(usual.share(np.concatenate([np.asarray(a.source, np.int64) for a in answers]))), lengths),
-        usual.foreign([answer.text for answer in answers]),
+        usual.foreign(texts),
     ])  # fmt: skip
 
 

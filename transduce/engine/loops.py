@@ -3,7 +3,8 @@
 PyTorch makes a product of its own for every head of every sentence, a thousand small ones a step, and hides by a mask
 what other beams wrote. Here a hypothesis goes through its own slots, and nothing is hidden. Batches are searched beside
 each other in threads, and Python runs one of them at a time: so a layer calls its products itself. All in one file:
-numba keeps compiled code on the disk until the file of a kernel changes, not that of one it calls.
+numba keeps compiled code on the disk until the file of a kernel changes, not that of one it calls. Scores of -inf mean
+that nobody follows a hypothesis; compiled code keeps them (compiled.py).
 
 Letters: R sentences, A beams that are followed (one at the first step), B beams, n steps so far, T capacity for steps,
 S capacity for the source, H heads, K width of a head, V vocabulary. In arrays of keys and values [0] are the keys.

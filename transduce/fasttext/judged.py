@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ def similarities(vectors: WordVectors, path: Path) -> Agreement:
         if line.startswith("#") or not line.strip():
             continue
         a, b, said = _pair(line, f"{path}, line {number}")
+        a, b = as_listed(a, vectors), as_listed(b, vectors)
         is_known = all(word in vectors or vectors.spells for word in (a, b))
         known += is_known
         listed += a in vectors and b in vectors
@@ -51,9 +52,14 @@ def similarities(vectors: WordVectors, path: Path) -> Agreement:
 def _pair(line: str, where: str) -> tuple[str, str, float]:
     parts = line.split()
     try:
-        return parts[0].lower(), parts[1].lower(), float(parts[2])
+        return parts[0], parts[1], float(parts[2])
     except (IndexError, ValueError) as error:
         raise DataError(f"{where}: expected two words and a number") from error
+
+
+def as_listed(word: str, words: Container[str]) -> str:
+    """A word as it is; where the list has it only in small letters, or with a capital, then so."""
+    return next((form for form in (word, word.lower(), word.capitalize()) if form in words), word)
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -68,11 +74,12 @@ def _ranks(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def analogies(vectors: WordVectors, path: Path, words: int = 30_000) -> Answers:
     """Questions of a file "a b c d", d to be found among so many of the most frequent words (as word2vec does)."""
-    questions = [line.lower().split() for line in read_lines(path) if line.strip() and not line.startswith(":")]
+    questions = [line.split() for line in read_lines(path) if line.strip() and not line.startswith(":")]
     if any(len(one) != 4 for one in questions):
         raise DataError(f"{path}: expected four words a line, and headings with a colon")
     ids = {word: number for number, word in enumerate(vectors.words[:words])}
-    known = [[ids[word] for word in one] for one in questions if all(word in ids for word in one)]
+    listed = [[as_listed(word, ids) for word in one] for one in questions]
+    known = [[ids[word] for word in one] for one in listed if all(word in ids for word in one)]
     return Answers(_right(vectors.directions[:words], known), len(known), len(questions))
 
 

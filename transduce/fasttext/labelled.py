@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from transduce.data.lines import read_lines
-from transduce.data.open import Two, open_corpus
-from transduce.data.packed import bare_name
+from transduce.data.open import Two, holds_both_sides, open_corpus
 from transduce.errors import DataError
 from transduce.fasttext.dictionary import LABEL
 from transduce.fasttext.encode import LabelledLine, Lines
 from transduce.text.normalise import normalise
-
-BOTH_SIDES = (".tsv", ".jsonl", ".tmx", ".parquet")
 
 
 def split_labels(line: str) -> LabelledLine:
@@ -39,7 +36,7 @@ def labelled_lines(sources: Sequence[str], targets: Sequence[str] = (), columns:
     def lines() -> Iterator[LabelledLine]:
         for number, source in enumerate(sources):
             target = targets[number] if targets else None
-            if target is None and not bare_name(source).endswith(BOTH_SIDES):
+            if target is None and not holds_both_sides(source):
                 yield from map(split_labels, read_lines(source))
             else:
                 for pair in open_corpus(source, target, True, columns):

@@ -43,8 +43,8 @@ def measure(
     bins, error = calibration(sure, right)
     f1 = _f1([int(best[row, 0]) for row in kept], [true[row] for row in kept], labels)
     macro = float(np.mean([one[2] for one in f1.values() if one[3]])) if f1 else 0.0
-    n = max(1, len(kept))
-    shares = (hits / (n * k), hits / max(1, wanted), float(right.mean()) if len(kept) else 0.0)
+    said = len(kept) * best.shape[1]  # where there are fewer than k labels, no more can be said
+    shares = (hits / max(1, said), hits / max(1, wanted), float(right.mean()) if len(kept) else 0.0)
     return Measured(len(kept), *shares, f1, macro, bins, error)
 
 

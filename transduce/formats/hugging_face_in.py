@@ -111,7 +111,7 @@ def converted(
     sections = {
         "model": m,
         "text": text.settings,
-        "search": search_settings(config, kind),
+        "search": search_settings(config, kind, text.begins),
         "data": {"max_tokens": min(DataSettings.max_tokens, m["max_positions"])},
     }
     try:
@@ -170,8 +170,9 @@ def model_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     }
 
 
-def search_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
-    """As its `generate` would search, but for `max_length`: how long a translation may become, its source decides."""
+def search_settings(config: Mapping[str, Any], kind: Kind, begins: int) -> dict[str, Any]:
+    """As its `generate` would search, but for `max_length`: how long a translation may become, its source decides.
+    `begins`: tokens that every translation begins with; `min_length` counts them, and the one that stands before."""
     early, end = config.get("early_stopping"), config.get("eos_token_id")
     forced = config.get("forced_eos_token_id", end if kind.forced_end else None)
     forces_end = bool(_ids(forced) & _ids(end))  # either may be a list
@@ -181,7 +182,7 @@ def search_settings(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
         "length_penalty": max(0.0, number(config, "length_penalty", 1.0)),
         "repetition_penalty": max(1.0, number(config, "repetition_penalty", 1.0)),
         "no_repeat": whole(config, "no_repeat_ngram_size", 0),
-        "min_length": max(0, whole(config, "min_length", 0) - 1),  # theirs counts what a translation begins with
+        "min_length": max(0, whole(config, "min_length", 0) - 1 - begins),
         "stop": "usual" if early is True else "exact" if early == "never" else "likely",
         "forced_end": forces_end,
     }

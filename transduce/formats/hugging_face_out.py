@@ -143,6 +143,7 @@ def _generation(settings: Settings, text: TextOut) -> dict[str, Any]:
     """As near to our search as `generate` comes: its penalty is a power of the length, and where ours is exact it
     stops earlier (`never` would go on to the last position: it knows no limit of a sentence)."""
     s, special = settings.search, text.special
+    begin = 1 if text.first is None else 2  # tokens that a translation begins with, which their min_length counts
     never = {*text.unwritten, special.pad, special.unknown, special.begin} - {special.end}
     return {
         "num_beams": s.beam,
@@ -154,7 +155,7 @@ def _generation(settings: Settings, text: TextOut) -> dict[str, Any]:
         **({} if text.first is None else {"forced_bos_token_id": text.first}),
         **({"forced_eos_token_id": special.end} if s.forced_end else {}),
         **({"no_repeat_ngram_size": s.no_repeat} if s.no_repeat else {}),
-        **({"min_length": s.min_length + 1} if s.min_length else {}),  # what a translation begins with counts there
+        **({"min_length": begin + s.min_length} if s.min_length else {}),
     }
 
 

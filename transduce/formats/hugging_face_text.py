@@ -42,6 +42,7 @@ class Text(NamedTuple):
     vocabularies: list[Vocabulary]
     files: list[bytes]
     model: Mapping[str, Any] = {}  # settings of the section `model` that follow from how text is read
+    begins: int = 0  # tokens that every translation begins with, behind decoder_start_token_id
 
 
 def text_of_two(folder: Path, config: Mapping[str, Any]) -> Text:
@@ -105,7 +106,7 @@ def text_of_many(folder: Path, config: Mapping[str, Any]) -> Text:
         settings |= {"target_language": languages[forced]}
     marks = [mark for mark in marks if mark in vocabulary.tokens]
     files = [renumbered(model, vocabulary.tokens, [*words.values()], marks)]
-    return Text(settings, [vocabulary], files, {"source_end": False} if older else {})
+    return Text(settings, [vocabulary], files, {"source_end": False} if older else {}, begins=0 if older else 1)
 
 
 def _of_mbart(config: Mapping[str, Any], room: int) -> Sequence[str]:
@@ -138,7 +139,7 @@ def text_of_bytes(folder: Path, config: Mapping[str, Any]) -> Text:
     odd = next((pair for pair in merges if not {*pair, "".join(pair)} <= ids.keys()), None)
     if odd is not None:
         raise ModelError(f"{folder}: a merge of its tokenizer does not fit its vocabulary: {' '.join(odd)[:80]!r}")
-    return Text(settings, [vocabulary], [ByteLevelTokenizer.of(ids, merges).to_bytes()])
+    return Text(settings, [vocabulary], [ByteLevelTokenizer.of(ids, merges).to_bytes()], begins=1)
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:

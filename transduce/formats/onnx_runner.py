@@ -8,6 +8,7 @@ This file lies in the folder as translate.py, and stands alone.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import sys
@@ -139,6 +140,9 @@ def main() -> None:
     given = words.parse_args()
     if not (given.folder / "model.json").is_file():
         words.error(f"{given.folder} is no folder with a model.json; text comes from standard input: < text.de")
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # whatever the locale says
     translator = Translator(given.folder)
     beam = given.beam or translator.facts.get("beam", 1)
     for line in sys.stdin:

@@ -35,6 +35,7 @@ from transduce.models.weights import (
     tensor_bytes,
 )
 from transduce.training.distributed import Processes
+from transduce.training.random_state import random_states, set_random_states
 from transduce.training.state import RunState, read_state
 from transduce.training.updater import Updater
 
@@ -65,9 +66,7 @@ class Snapshot(NamedTuple):
 def snapshot(updater: Updater, state: RunState, processes: Processes) -> Snapshot | None:
     """Everything that decides how a run goes on, for the main process, which writes it. All must ask for it: each has
     its own random state."""
-    random = {"cpu": torch.get_rng_state().tolist()}
-    if torch.cuda.is_available():
-        random["cuda"] = torch.cuda.get_rng_state().tolist()
+    random = {kind: state.tolist() for kind, state in random_states().items()}
     everyones = enumerate(processes.gather(random))
     if not processes.is_main:
         return None
@@ -215,11 +214,9 @@ def _kept_average(flat: FlatWeights, checkpoint: Path) -> dict[str, Tensor]:
 
 def _restore_random(random: dict[str, Tensor], rank: int, checkpoint: Path) -> None:
     """States of this process; there are none where there are more processes now than before."""
+    mine = {kind.removesuffix(f"/{rank}"): state for kind, state in random.items() if kind.endswith(f"/{rank}")}
     try:
-        if f"cpu/{rank}" in random:
-            torch.set_rng_state(random[f"cpu/{rank}"])
-        if f"cuda/{rank}" in random and torch.cuda.is_available():
-            torch.cuda.set_rng_state(random[f"cuda/{rank}"])
+        set_random_states(mine)
     except (RuntimeError, TypeError) as error:
         raise ModelError(f"{checkpoint / RANDOM} holds no state of a random generator: {error}") from error
 

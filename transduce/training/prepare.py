@@ -108,7 +108,7 @@ def prepare(
 ) -> Text:
     """Vocabulary and token stores, made by the main process and found by the others. What a recipe leaves open is
     chosen on the way."""
-    text = _prepare(run, training, validation, wanted, report) if processes.is_main else None
+    text = _prepare(run, training, validation, wanted, report, processes.count) if processes.is_main else None
     both = () if text is None else (text.training, text.validation)
     stores = [str(store.folder) for store in both if store is not None]
     chosen = {} if text is None else asdict(text.settings)
@@ -121,7 +121,12 @@ def prepare(
 
 
 def _prepare(
-    run: RunFolder, training: Corpus, validation: Corpus | None, wanted: Settings | Recipe, report: Report
+    run: RunFolder,
+    training: Corpus,
+    validation: Corpus | None,
+    wanted: Settings | Recipe,
+    report: Report,
+    processes: int,
 ) -> Text:
     settings = settings_of(wanted)
     labels = task_of(settings).labels
@@ -141,7 +146,7 @@ def _prepare(
             hold_out, earlier = before
     _tell_hold_out(surveyed, hold_out, report)
     if not goes_on:
-        settings, tokenizers = settle(surveyed, hold_out, wanted, report)
+        settings, tokenizers = settle(surveyed, hold_out, wanted, report, processes)
         config = {CONFIG: config_file.write(settings).encode()}  # it tells that this is a run
         write_folder(run.path, {**config, **tokenizers.files()})
         stores = _Stores(run, tokenizers, settings, report)
@@ -171,6 +176,9 @@ def _tell_hold_out(surveyed: Survey, hold_out: HoldOut, report: Report) -> None:
         return
     aside = len(hold_out.lines(surveyed.pairs))
     report.say(f"no validation text given: {aside:,} of {surveyed.pairs:,} pairs are set aside for it")
+    for stretch, tag in zip(surveyed.stretches, surveyed.tags, strict=True):
+        if tag and not all(surveyed.tags):
+            report.say(f"none of {stretch.name}, where every source begins with {tag[:20]}, as what a model has made")
     if hold_out.copies:
         report.say(f"{len(hold_out.copies):,} more have a source that is among those; training does without them")
     elif copies := surveyed.copies_of(hold_out):
@@ -187,9 +195,9 @@ def _known_tokenizers(run: RunFolder, settings: Settings) -> Tokenizers:
 
 
 def settle(
-    surveyed: Survey, hold_out: HoldOut, wanted: Settings | Recipe, report: Report
+    surveyed: Survey, hold_out: HoldOut, wanted: Settings | Recipe, report: Report, processes: int = 1
 ) -> tuple[Settings, Tokenizers]:
-    """The vocabulary of a new run, and the settings that its recipe left open."""
+    """The vocabulary of a new run, and the settings that its recipe left open. `processes`: that will train."""
     sample = [pair for pair in surveyed.sample if hold_out.leaves(pair.line)]
     known_before = tokenizers_of_start(settings_of(wanted))
     if not isinstance(wanted, Recipe):
@@ -208,7 +216,7 @@ def settle(
     if same > len(sample) / 2:
         report.warn(f"{same:,} of {len(sample):,} pairs have the same text on both sides: is that the right --target?")
     device = prepare_device(wanted.settings.training.device)
-    for words in wanted.choose(for_text(known, wanted, device)):
+    for words in wanted.choose(for_text(known, wanted, device, processes)):
         report.say(words)
     tokenizers = known_before or _learn_chosen(
         wanted, lambda settings: _learn(surveyed, hold_out, settings, report), report
@@ -222,7 +230,7 @@ def settle(
         _warn_of_the_unknown(encoded, report)
     tokens = sum(len(pair[0 if labels else 1]) + 1 for pair in encoded) / len(encoded)  # of what is long
     sizes = (tokenizers.source.size, tokenizers.target.size)
-    machine = Machine(device, lambda settings: seconds_an_update(settings, sizes, encoded, device))
+    machine = Machine(device, lambda settings: seconds_an_update(settings, sizes, encoded, device), processes)
     for words in for_time(known, tokens, machine, wanted):
         report.say(words)
     return wanted.settings, tokenizers
@@ -317,16 +325,19 @@ class _Stores(NamedTuple):
         if parts > MOST_FILES:
             return None
         wanted = self.settings.data.hold_out
-        shares = [surveyed.first(count).every(wanted) if sets_aside else None for count in range(1, parts + 1)]
-        tries = ((known, every) for known in range(parts, 0, -1) for every in dict.fromkeys(shares[:known][::-1]))
-        for known, every in tries:
-            if self._names(surveyed.first(known), every)[0] == was:
+        for told in surveyed.as_told():
+            shares = [told.first(count).every(wanted) if sets_aside else None for count in range(1, parts + 1)]
+            tries = ((known, every) for known in range(parts, 0, -1) for every in dict.fromkeys(shares[:known][::-1]))
+            for known, every in tries:
+                begun = told.first(known)
+                if self._names(begun, every)[0] != was or begun.made != told.made[: begun.pairs]:
+                    continue
                 if known < parts:
                     refuse_no_time(self.run, self.settings)
                     self.report.say(f"the text has grown to {surveyed.pairs:,} pairs: a new pass over it begins")
-                earlier = [name for n in range(1, parts) for name in self._names(surveyed.first(n), every)]
+                earlier = [name for n in range(1, parts) for name in self._names(told.first(n), every)]
                 earlier += [""] if known < parts and sets_aside else []  # of too little text none could be set aside
-                return surveyed.one_of(every), earlier
+                return told.one_of(every), earlier
         return None
 
     def _names(self, surveyed: Survey, every: int | None) -> tuple[str, str]:

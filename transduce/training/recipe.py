@@ -76,7 +76,8 @@ class Machine(NamedTuple):
     """What a recipe asks of the machine."""
 
     device: str
-    seconds_an_update: Callable[[Settings], float]  # by trial
+    seconds_an_update: Callable[[Settings], float]  # by trial, of one process
+    processes: int = 1  # that share every batch
 
 
 class Recipe:
@@ -113,10 +114,10 @@ class Recipe:
                 yield f"{choice.name}={str(choice.value).lower()}: {choice.why}"
 
 
-def for_text(facts: Facts, recipe: Recipe, device: str) -> Iterator[Choice]:
+def for_text(facts: Facts, recipe: Recipe, device: str, processes: int = 1) -> Iterator[Choice]:
     """How text becomes tokens. `recipe`: what is given; of it the time, and whether both sides have one vocabulary."""
     settings = recipe.settings
-    passes = _expected_passes(facts, settings, device)
+    passes = _expected_passes(facts, settings, device, processes)
     if task_of(settings).labels:
         size = _vocabulary(2 * facts.source.words, passes) + _characters(facts.source)
         yield Choice("text.vocabulary", size, _for_words(facts.source.words, passes))
@@ -165,11 +166,11 @@ def _covered(facts: Facts) -> Iterator[Choice]:
         yield Choice("text.coverage", 0.9995, "rare characters are too many to learn")
 
 
-def _expected_passes(facts: Facts, settings: Settings, device: str) -> float:
+def _expected_passes(facts: Facts, settings: Settings, device: str, processes: int) -> float:
     """Over the text, as far as can be told before there are tokens."""
     if settings.training.minutes is None:
         return PROPOSED
-    read = 60 * settings.training.minutes * (GPU_SPEED if device == "cuda" else CPU_SPEED)
+    read = 60 * settings.training.minutes * processes * (GPU_SPEED if device == "cuda" else CPU_SPEED)
     side = facts.source if task_of(settings).labels else facts.target
     return read / (TOKENS_A_WORD * max(1, side.words))
 
@@ -212,8 +213,10 @@ def _rounded(number: float) -> str:
 
 def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> Iterator[str]:
     """Model, batches and learning rate for the time given, or for one that is proposed. Tells its choices."""
-    smallest = smallest_batch(machine.device, recipe.settings.data.max_tokens)
-    yield from recipe.choose(iter([Choice("batch.tokens", smallest)]))
+    smallest = smallest_batch(machine, recipe.settings.data.max_tokens)
+    shared = machine.device == "cuda" and machine.processes > 1
+    why = f"{machine.processes} GPUs share a batch" if shared else ""
+    yield from recipe.choose(iter([Choice("batch.tokens", smallest, why)]))
     if recipe.settings.training.minutes is None and not recipe.has("training.steps", "training.epochs"):
         yield from recipe.choose(iter([_propose(facts, tokens_a_pair, machine, recipe)]))
     yield from recipe.choose(iter([Choice("training.steps", None)] if recipe.settings.training.minutes else []))
@@ -227,16 +230,18 @@ def for_time(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recip
     yield from recipe.choose(_for_updates(facts, updates, tokens_a_pair, recipe, machine.device))
 
 
-def smallest_batch(device: str, longest: int) -> int:
-    """Slots a side. A GPU has no use for fewer, and the longest sentence must fit."""
-    return max(LARGEST_BATCH if device == "cuda" else SMALLEST_BATCH, 1 << (longest - 1).bit_length())
+def smallest_batch(machine: Machine, longest: int) -> int:
+    """Slots a side. No GPU has a use for fewer, and the longest sentence must fit."""
+    fewest = machine.processes * LARGEST_BATCH if machine.device == "cuda" else SMALLEST_BATCH
+    return max(fewest, 1 << (longest - 1).bit_length())
 
 
 def _pace(size: Size, machine: Machine, recipe: Recipe) -> float:
-    """Seconds an update of this size takes."""
+    """Seconds an update of this size takes, where every process does its share of it."""
     if machine.device == "cuda":  # to compile each for a trial would take longer than it tells
-        return _slots(recipe.settings) / GPU_SPEED
-    return machine.seconds_an_update(compose({"model": size.choices}, *recipe.given, base=recipe.settings))
+        return _slots(recipe.settings) / GPU_SPEED / machine.processes
+    settings = compose({"model": size.choices}, *recipe.given, base=recipe.settings)
+    return machine.seconds_an_update(settings) / machine.processes
 
 
 def _largest(facts: Facts, tokens_a_pair: float, machine: Machine, recipe: Recipe) -> tuple[Size, float]:

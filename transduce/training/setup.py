@@ -53,6 +53,7 @@ from transduce.training.keeper import Keeper
 from transduce.training.limits import Limits
 from transduce.training.memory import find_budget
 from transduce.training.prepare import Text, prepare
+from transduce.training.random_state import random_states_kept
 from transduce.training.recipe import Recipe, settings_of
 from transduce.training.state import RunState, read_state
 from transduce.training.trainer import Outcome, Trainer
@@ -151,8 +152,9 @@ class Setup:
         return model
 
     def _model_of_the_beginning(self) -> Seq2Seq:
-        """For a run that has to begin again, perhaps after a stop; leaves no trace in the random state."""
-        with torch.random.fork_rng(devices=[]):
+        """For a run that has to begin again, perhaps after a stop. It leaves no trace in the random states, or all
+        processes would have one dropout from then on."""
+        with random_states_kept():
             return self._new_model(fill=True)
 
     @cached_property

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from transduce.data.batches import Batch
 from transduce.data.layout import sentences, shifted, with_end
 from transduce.models.kinds import new_model
 from transduce.settings.sections import BATCH_TOKENS, Settings
+from transduce.training.random_state import random_states_kept
 from transduce.training.state import RunState
 from transduce.training.updater import Updater
 
@@ -24,7 +24,7 @@ Ids = tuple[list[int], list[int]]  # of a pair
 def seconds_an_update(settings: Settings, sizes: tuple[int, int], pairs: Sequence[Ids], device: str) -> float:
     """With a new model of these settings and vocabularies, which is thrown away again."""
     tokens = BATCH_TOKENS if settings.batch.tokens == "auto" else settings.batch.tokens
-    with torch.random.fork_rng(devices=[]):
+    with random_states_kept():
         updater = Updater(new_model(settings.model, *sizes), settings, device)
         batch, state = usual_batch(pairs, tokens), RunState()
         updater.update([batch], state)  # the first takes memory, which takes time

@@ -1,6 +1,7 @@
 """The updates of plain.py, and the walks through text that make them: skip-gram, CBOW, labels.
 
-Shapes: V words, R input rows, O output rows, D numbers a row. `state` is one number of 64 bits, to draw from.
+Shapes: V words, R input rows, O output rows, D numbers a row. `state` is one number of 64 bits, to draw from. What is
+infinite or no number, as after a rate that was too high, stays so in compiled code (compiled.py) and is found later.
 """
 
 from __future__ import annotations
