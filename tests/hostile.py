@@ -664,7 +664,8 @@ OUTPUTS: dict[str, Callable[[Place], Attack]] = {
         )
     },
     "translate --forbid 100,000 letters": bound(asked, ["--forbid", "a" * 100_000], REFUSED),
-    "translate --forbid 3,000 words": bound(asked, _many_words(3000), EITHER),
+    "translate --forbid 300 words": bound(asked, _many_words(300), EITHER),
+    "translate --forbid 3,000 words": bound(asked, _many_words(3000), REFUSED),
     "corpus onto a file": bound(corpus_onto, _write, REFUSED),
     "corpus --force onto a file": _forced(bound(corpus_onto, _write, ACCEPTED)),
     "corpus onto a folder": bound(corpus_onto, Path.mkdir, REFUSED),

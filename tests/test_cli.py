@@ -134,6 +134,13 @@ def test_n_best_lines(model_folder: Path) -> None:
 # ---- what stops it
 
 
+def test_a_flag_that_is_given_too_often(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--forbid", "x"], ["--forbid=x"]):
+        assert cli.main(["translate", "model", *words * 3000]) == 2
+        told = capsys.readouterr().err
+        assert "--forbid is given 3,000 times, and a command line takes a flag 300 times at most" in told
+
+
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\r\x7f"
 ESCAPED = r"\x1b[2J\x1b]0;title\x07\x9b31m\x0d\x7f"
 SPARED = "中文e\u0301 \u05e9\u05dc\u05d5\u05dd\u200f \u202bعربي\u202c \U0001f468\u200d\U0001f469"

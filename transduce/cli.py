@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +73,7 @@ def _example(function: Callable[..., Any]) -> str:
     return next(line.strip().removeprefix("Example: ") for line in lines if line.strip().startswith("Example: "))
 
 
+MOST_TIMES = 300  # that a flag may be given
 NO_MEMORY = ("DefaultCPUAllocator", "out of memory")  # as PyTorch says it, on a CPU and on a GPU
 
 
@@ -124,6 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(words: list[str], terminal: Terminal) -> None:
     """Parse a command line, call its command and show the result."""
+    _refuse_too_many(words)
     app = make_app()
     words, settings = split_settings(_with_dash_last(words, app))
     command, bound, ignored = app.parse_args(words, exit_on_error=False, print_error=False)
@@ -139,6 +142,17 @@ def run(words: list[str], terminal: Terminal) -> None:
         raise UserError(f"--{name} is a setting of training, which {page} does not take; see: {page} --help")
     show(command(*bound.args, **bound.kwargs))
     sys.stdout.flush()
+
+
+def _refuse_too_many(words: list[str]) -> None:
+    """The parser takes time that grows with the square of how often a flag is given: minutes for thousands."""
+    flags = Counter(word.partition("=")[0] for word in words if word.startswith("--"))
+    for flag, times in flags.items():
+        if flag != "--" and times > MOST_TIMES:
+            raise UserError(
+                f"{flag} is given {times:,} times, and a command line takes a flag {MOST_TIMES} times at most; from "
+                f"Python, a list may be as long as it likes"
+            )
 
 
 def _with_dash_last(words: list[str], app: cyclopts.App) -> list[str]:
