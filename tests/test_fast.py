@@ -426,6 +426,29 @@ def test_schedule_free_averages_the_weights_that_are_used(tmp_path: Path) -> Non
     assert not torch.equal(kept[name], trained[name])
 
 
+def test_muon_is_its_formulas() -> None:
+    """Written out: the polynomial acts on the singular values, which are those of momentum that looks ahead."""
+    o = OptimizerSettings(name="muon", beta1=0.8, beta2=0.95, weight_decay=0.3)
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"encoder": torch.nn.Linear(4, 6, bias=False)})
+    flat = FlatWeights(model)
+    optimizer, target = make_optimizer(flat, o), torch.randn(6, 4)
+    place, w, momentum = flat.places[0], model["encoder"].weight.detach().clone(), torch.zeros(6, 4)
+    for number, rate in enumerate((0.1, 0.3, 0.2, 0.05), 1):
+        flat.weights.grad = torch.zeros_like(flat.weights)
+        place.of(flat.weights.grad).copy_(2 * (w - target))
+        optimizer.param_groups[0].update(lr=rate, number=number, share=1.0)
+        optimizers.step(optimizer, torch.zeros(()))
+        g = 2 * (w - target)
+        momentum = 0.8 * momentum + 0.2 * g
+        u, values, v = torch.linalg.svd(0.2 * g + 0.8 * momentum, full_matrices=False)
+        values = values / values.norm()
+        for _ in range(5):
+            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        w = w - rate * (0.3 * w + 0.2 * 6**0.5 * u @ values.diag() @ v)
+        torch.testing.assert_close(model["encoder"].weight.detach(), w, atol=1e-5, rtol=1e-5)
+
+
 def test_muon_evens_out_singular_values() -> None:
     torch.manual_seed(0)
     for rows, columns in ((8, 20), (20, 8), (9, 9)):
