@@ -23,10 +23,11 @@ from pathlib import Path
 
 from survival import differences
 
-COMMAND = """--source text.de --target text.en --preset tiny --device cpu
+EVERY = 12  # updates between validations
+COMMAND = f"""--source text.de --target text.en --preset tiny --device cpu
   --model.layers 1 --model.d_model 64 --model.d_ff 128 --model.heads 2 --model.dropout 0.1
   --text.vocabulary 400 --text.sampling 0.1 --text.variants 3 --batch.tokens 512 --batch.accumulate 2
-  --training.validate_every 12 --training.log_every 5 --training.bleu_lines 4
+  --training.validate_every {EVERY} --training.log_every 5 --training.bleu_lines 4
   --training.ema 0.99 --training.average 3 --training.keep_best 2""".split()
 
 
