@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -24,6 +25,7 @@ from transduce.report import Report
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, Settings
 from transduce.text.special import BEGIN, END
+from transduce.training import pairing
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
 
@@ -153,6 +155,17 @@ def _no_waiting_for_disks() -> Iterator[None]:
     """Only a power cut could tell whether files have reached the disk. Processes that tests start do wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+ENOUGH = pairing.FEWEST
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_doubt_of_pairs() -> Iterator[None]:
+    """Whether a text is in order takes a tiny run more time than all else: test_pairing.py has it asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairing, "FEWEST", sys.maxsize)
         yield
 
 
