@@ -54,6 +54,8 @@ def test_it_cuts_text_as_sentencepiece_does(browser: Any, tmp_path: Path, kind: 
 
 @pytest.fixture(scope="module")
 def converted(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not example().RUNTIME.exists():
+        pytest.skip("onnxruntime-web is not installed: npm install in examples/browser")
     folder = tmp_path_factory.mktemp("browser") / "onnx"
     convert(model_folder, folder, to="onnx")
     return folder
@@ -61,11 +63,9 @@ def converted(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.mark.parametrize("stop", ["likely", "exact"])
 def test_it_translates_as_the_model_does(
-    browser: Any, tmp_path: Path, model_folder: Path, request: pytest.FixtureRequest, stop: str
+    browser: Any, tmp_path: Path, model_folder: Path, converted: Path, stop: str
 ) -> None:
-    if not example().RUNTIME.exists():
-        pytest.skip("onnxruntime-web is not installed: npm install in examples/browser")
-    shutil.copytree(request.getfixturevalue("converted"), tmp_path / "onnx")
+    shutil.copytree(converted, tmp_path / "onnx")
     break_(tmp_path / "onnx", "model.json", lambda facts: facts.update(stop=stop, forced_end=True, extra=0))
     (tmp_path / "page.html").write_text(example().page(tmp_path / "onnx"), encoding="utf-8")
     page = browser.new_page()
