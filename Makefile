@@ -1,16 +1,20 @@
 # Two commands are enough: `make demo` and `make test`. Each sets up .venv by itself, and again only when the pins change.
 PYTHON ?= python3
 BIN := .venv/bin
-# test workers, of one thread each
+# test workers, of one thread each; each begins with a part of its own, so that what a file's tests share is made once
 WORKERS ?= 2
 
-.PHONY: demo test chaos lint docs clean
+.PHONY: demo test test-gpu chaos lint docs clean
 
 demo: .venv/ready-plots
 	$(BIN)/transduce demo
 
 test: .venv/ready-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# the tests that need a GPU, one after the other; `make test` skips them, and hides the GPU from all others
+test-gpu: .venv/ready-test
+	$(BIN)/python -m pytest -m gpu
 
 # kill -9 at 50 random moments; every time the run must go on and end as if nothing had happened
 chaos: .venv/ready-test

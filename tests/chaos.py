@@ -23,17 +23,17 @@ from pathlib import Path
 
 from survival import differences
 
-STEPS = 240
+EVERY = 12  # updates between validations
 COMMAND = f"""--source text.de --target text.en --preset tiny --device cpu
   --model.layers 1 --model.d_model 64 --model.d_ff 128 --model.heads 2 --model.dropout 0.1
   --text.vocabulary 400 --text.sampling 0.1 --text.variants 3 --batch.tokens 512 --batch.accumulate 2
-  --training.steps {STEPS} --training.validate_every 12 --training.log_every 5 --training.bleu_lines 4
+  --training.validate_every {EVERY} --training.log_every 5 --training.bleu_lines 4
   --training.ema 0.99 --training.average 3 --training.keep_best 2""".split()
 
 
-def start(run: Path) -> subprocess.Popen[bytes]:
+def start(run: Path, steps: int) -> subprocess.Popen[bytes]:
     log = open(run.parent / f"{run.name}.log", "ab")  # noqa: SIM115  (the process keeps it)
-    command = [sys.executable, "-m", "transduce", "train", run.name, *COMMAND]
+    command = [sys.executable, "-m", "transduce", "train", run.name, *COMMAND, "--training.steps", str(steps)]
     return subprocess.Popen(command, cwd=run.parent, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -72,6 +72,7 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--kills", type=int, default=50)
     words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--steps", type=int, default=240)
     given = words.parse_args()
     chance = random.Random(given.seed)
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
@@ -82,7 +83,7 @@ def main() -> int:
         pairs = bundled(train=1500, dev=0, test=0).train
         (here / "text.de").write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
         (here / "text.en").write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
-        if start(here / "straight").wait() != 0:
+        if start(here / "straight", given.steps).wait() != 0:
             print((here / "straight.log").read_text()[-2000:])
             return 1
         kills = runs = 0
@@ -90,7 +91,7 @@ def main() -> int:
             runs += 1
             run = here / f"run-{runs}"
             while True:
-                process = start(run)
+                process = start(run, given.steps)
                 killed = wait_and_kill(process, run, kills % 2 == 0, chance) if kills < given.kills else None
                 if killed is None and process.wait() != 0:
                     print((here / f"{run.name}.log").read_text()[-2000:])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from interpreter import interpreter
 
 from transduce.bundled.corpus import bundled
 from transduce.data.corpus import ListCorpus
@@ -20,12 +25,55 @@ from transduce.report import Report
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, Settings
 from transduce.text.special import BEGIN, END
+from transduce.training import pairing
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit
 
 # A model of different sizes on every axis, so that a transposed shape cannot pass.
 SMALL = ModelSettings(layers=2, decoder_layers=3, d_model=24, d_ff=40, heads=3, d_k=5, d_v=7, dropout=0.0)
 SOURCE_WORDS, TARGET_WORDS = 29, 31
+
+
+GPU_ONLY = "gpu"  # what `-m` says when the tests that need a GPU, and they alone, are to run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the GPU from all other tests and from the processes that they start, xdist's too: they are to run as on a
+    machine without one. CUDA looks for its devices when they are first used, which is after this."""
+    if config.option.markexpr != GPU_ONLY:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None:
+        return
+    if item.config.option.markexpr != GPU_ONLY:
+        pytest.skip("needs a GPU, and no other test beside it: make test-gpu")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU on this machine")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not tested, and why."""
+    for line in skipped_by_reason(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
+
+
+def skipped_by_reason(reports: Iterable[pytest.TestReport | pytest.CollectReport]) -> list[str]:
+    """A line for each reason, with how many tests were skipped for it, or files as a whole."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for report in reports:
+        assert isinstance(report.longrepr, tuple | list)  # file, line, reason
+        kind = "file" if isinstance(report, pytest.CollectReport) else "test"
+        counts[kind, report.longrepr[2].removeprefix("Skipped: ")] += 1
+    if not counts:
+        return []
+    lines = [f"{counted(count, kind)}: {reason}" for (kind, reason), count in counts.most_common()]
+    return ["", "skipped:", *(f"  {line}" for line in lines)]
+
+
+def counted(count: int, kind: str) -> str:
+    return f"{count} {kind}" if count == 1 else f"{count} {kind}s"
 
 
 class Notes(Report):
@@ -79,6 +127,11 @@ def break_(folder: Path, name: str, change: Callable[[dict], None]) -> None:
 
 
 def bundled_pairs(count: int = 300, seed: int = 1) -> list[tuple[str, str]]:
+    return list(_bundled(count, seed))
+
+
+@cache
+def _bundled(count: int, seed: int) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in bundled(train=count, dev=0, test=0, seed=seed).train]
 
 
@@ -97,6 +150,25 @@ def _same_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_disks() -> Iterator[None]:
+    """Only a power cut could tell whether files have reached the disk. Processes that tests start do wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+ENOUGH = pairing.FEWEST
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_doubt_of_pairs() -> Iterator[None]:
+    """Whether a text is in order takes a tiny run more time than all else: test_pairing.py has it asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairing, "FEWEST", sys.maxsize)
+        yield
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a moment: it translates badly, but it translates."""
@@ -110,7 +182,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 __all__ = ["SMALL", "bundled_pairs", "quick_settings", "resolve", "small_model", "source_rows", "target_rows"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator:
     """Chromium, as the machine has it; nothing is downloaded."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -121,3 +193,18 @@ def browser() -> Iterator:
         found = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield found
         found.close()
+
+
+@pytest.fixture(scope="session")
+def interpret() -> Iterator[Callable[[str], None]]:
+    """What runs a program, and its kernels by Triton's interpreter, which not every NumPy can be used with."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    with interpreter() as run:
+        if told := run("import tiny_kernel; tiny_kernel.try_it()"):
+            pytest.skip(f"Triton's interpreter cannot run a tiny kernel here: {told.splitlines()[-1]}")
+
+        def check(program: str) -> None:
+            told = run(program)
+            assert not told, told
+
+        yield check

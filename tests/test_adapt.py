@@ -98,7 +98,7 @@ def test_adapters_apart_are_the_same_model(tmp_path: Path, base: Path) -> None:
 
 def test_many_adapters_share_one_model(tmp_path: Path, base: Path) -> None:
     """Each is chosen when it is asked for; none changes the model or another."""
-    runs = [tuned(tmp_path / name, base, lora_rank=2, lora_parts=part, seed=i, steps=30) for i, (name, part) in
+    runs = [tuned(tmp_path / name, base, lora_rank=2, lora_parts=part, seed=i, steps=30, validate_every=30) for i, (name, part) in
             enumerate((("a", "query,outer"), ("b", "value")), 1)]  # fmt: skip
     plain = transduce.load(base, "cpu")
     before = weights_of(plain.model)
@@ -124,7 +124,7 @@ def test_an_adapter_is_a_flag(tmp_path: Path, base: Path, capsys: pytest.Capture
 
 
 def test_an_adapter_is_compared_with_the_model_without_it(tmp_path: Path, base: Path) -> None:
-    ours = tuned(tmp_path / "run", base, lora_rank=2, steps=40)
+    ours = tuned(tmp_path / "run", base, lora_rank=2, steps=40, validate_every=40)
     for side, lines in zip(("a", "b"), zip(*PAIRS[:20], strict=True), strict=True):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     found = evaluate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,20 @@ def test_it_cuts_text_as_sentencepiece_does(browser: Any, tmp_path: Path, kind: 
     page.close()
 
 
-@pytest.mark.parametrize("stop", ["likely", "exact"])
-def test_it_translates_as_the_model_does(browser: Any, tmp_path: Path, model_folder: Path, stop: str) -> None:
+@pytest.fixture(scope="module")
+def converted(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not example().RUNTIME.exists():
         pytest.skip("onnxruntime-web is not installed: npm install in examples/browser")
-    convert(model_folder, tmp_path / "onnx", to="onnx")
+    folder = tmp_path_factory.mktemp("browser") / "onnx"
+    convert(model_folder, folder, to="onnx")
+    return folder
+
+
+@pytest.mark.parametrize("stop", ["likely", "exact"])
+def test_it_translates_as_the_model_does(
+    browser: Any, tmp_path: Path, model_folder: Path, converted: Path, stop: str
+) -> None:
+    shutil.copytree(converted, tmp_path / "onnx")
     break_(tmp_path / "onnx", "model.json", lambda facts: facts.update(stop=stop, forced_end=True, extra=0))
     (tmp_path / "page.html").write_text(example().page(tmp_path / "onnx"), encoding="utf-8")
     page = browser.new_page()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import bundled_pairs
+from processes import transduce
 from rich.console import Console
 
 from transduce import cli
@@ -22,13 +23,6 @@ from transduce.terminal import Terminal, table_lines
 
 QUICK = ["--model.layers=1", "--model.d_model", "32", "--model.heads=2", "--model.d_ff=32", "--text.vocabulary=300"]
 QUICK += ["--training.bleu_lines=5", "--training.log_every=1", "--device=cpu"]
-
-
-def transduce(*words: str | Path, text: str | bytes = "") -> subprocess.CompletedProcess[str]:
-    content = text.encode() if isinstance(text, str) else text
-    command = [sys.executable, "-m", "transduce", *map(str, words)]
-    done = subprocess.run(command, input=content, capture_output=True, check=False)
-    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def refused(capfd: pytest.CaptureFixture[str], *words: str | Path) -> str:
@@ -55,7 +49,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_from_two_files_to_scores(files: tuple[Path, Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    trained = transduce("train", run, "--source", files[0], "--target", files[1], *QUICK, "--training.steps=3")
+    words = ["train", run, "--source", files[0], "--target", files[1], *QUICK, "--training.steps=3"]
+    command = [sys.executable, "-m", "transduce", *map(str, words)]
+    trained = subprocess.run(command, capture_output=True, text=True, check=False)
     assert trained.returncode == 0, trained.stderr
     assert trained.stdout == ""
     assert "6 of 120 pairs are set aside" in trained.stderr
@@ -76,7 +72,7 @@ def test_from_two_files_to_scores(files: tuple[Path, Path], tmp_path: Path) -> N
     assert written.stdout == ""
     assert (tmp_path / "out.en").read_text() == translated.stdout
 
-    words = ("evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en")
+    words = ["evaluate", run, "--source", files[0], "--reference", files[1], "--against", tmp_path / "out.en"]
     scored = transduce(*words, "--json")
     result = json.loads(scored.stdout)
     assert set(result["scores"]) == {"BLEU", "chrF", "TER"}

@@ -40,7 +40,7 @@ from transduce.models.transformer import Transformer
 from transduce.nn.precision import Affine
 from transduce.settings.sections import SearchSettings
 from transduce.text.glossary import Glossary
-from transduce.text.special import END
+from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 WORDS = 31
 SEARCHES = {
@@ -326,13 +326,54 @@ def test_precision_is_chosen_and_refused() -> None:
         make_engine(small_model(), SearchSettings(engine="plain", precision="bfloat16"), "cpu")
 
 
+SUBLAYERS = 5  # of an encoder and a decoder of one layer
+ROUNDED = (
+    2**-7 / 12**0.5
+)  # numbers of 8 bits are so far apart, as a share of them; what is rounded lies anywhere between
+
+
+def error_of(near: torch.Tensor, exact: torch.Tensor) -> float:
+    """The root mean square of what logits are off by, as a share of their own, the mean of each step left out."""
+    near, exact = (x - x.mean(-1, keepdim=True) for x in (near, exact))
+    return float((near - exact).square().mean().sqrt() / exact.square().mean().sqrt())
+
+
+def logits_of(model: Incremental, asked: list[Request], written: list[list[int]]) -> list[torch.Tensor]:
+    """Of every sentence the logits of every step (T, V), when this is what is written."""
+    rows = lay_out([[[*request.source, END]] for request in asked])
+    targets = lay_out([[[BEGIN, *tokens]] for tokens in written]).tokens
+    with torch.inference_mode():
+        memory = model.encode(rows)
+        state, logits = model.start(memory), []
+        for step in range(targets.size(1)):
+            found, state = model.step(targets[:, step : step + 1], memory, state)
+            assert found.dtype == model.weights.dtype
+            logits.append(found.float())
+    return [row[: len(tokens) + 1] for row, tokens in zip(torch.cat(logits, 1), written, strict=True)]
+
+
 def test_bfloat16_is_near(model_folder: Path) -> None:
-    sources = [source for source, _ in bundled_pairs(40, seed=5)]
+    """What every sublayer writes is rounded to 8 bits, up or down, and some roundings one after the other come to about
+    the root of their number: two bits less are too much. What it writes is as good in float32 too."""
+    model = transduce.load(model_folder)
+    sources = model.tokenizers.source.encode([source for source, _ in bundled_pairs(40, seed=5)])
+    asked = [Request(ids, 20) for ids in sources]
     exact, near = (
-        transduce.load(model_folder, precision=precision).translate(sources) for precision in ("float32", "bfloat16")
+        make_engine(model.model, SearchSettings(precision=precision), "cpu") for precision in ("float32", "bfloat16")
     )
-    assert sum(a.text == b.text for a, b in zip(exact, near, strict=True)) >= 20
-    assert [a.score for a in exact] == pytest.approx([b.score for b in near], abs=1.0)
+    found = [hypotheses[0] for hypotheses in near.find(asked, Roles(1), lambda _: None)]
+    written = [hypothesis.tokens for hypothesis in found]
+    expected, rough = (logits_of(engine.model, asked, written) for engine in (exact, near))
+    assert 0 < error_of(torch.cat(rough), torch.cat(expected)) < SUBLAYERS**0.5 * ROUNDED
+
+    most = max(float((a - b).abs().max()) for a, b in zip(rough, expected, strict=True))
+    for hypothesis, logits in zip(found, expected, strict=True):
+        tokens = torch.tensor([*hypothesis.tokens, END])[: len(hypothesis.tokens) + hypothesis.complete]
+        chances = logits[: len(tokens)].log_softmax(-1)
+        chosen = chances.gather(1, tokens[:, None]).squeeze(1)
+        allowed = chances.index_fill(1, torch.tensor([PAD, BEGIN, UNKNOWN]), -torch.inf)
+        assert float((allowed.max(-1).values - chosen).max()) <= 2 * most  # one is too high, the other too low
+        assert abs(hypothesis.log_probability - float(chosen.sum())) <= 2 * most * len(tokens)
 
 
 # ---- little memory ---------------------------------------------------------------------------------------------------

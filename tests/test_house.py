@@ -1,13 +1,18 @@
-"""The house: imports point one way, heavy libraries have one door each, only cli.py prints."""
+"""The house: imports point one way, heavy libraries have one door each, only cli.py prints; and how it is tested."""
 
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from conftest import pytest_configure, pytest_runtest_setup, skipped_by_reason
 
 PACKAGE = Path(__file__).parent.parent / "transduce"
 
@@ -65,11 +70,17 @@ LIGHT = (
 )  # what a quick question must not load
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> list[str]:
     """Modules that a file imports anywhere, but for those only type checkers see."""
     found = []
     skip: set[ast.AST] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             skip.update(child for statement in node.body for child in ast.walk(statement))
         if node in skip:
@@ -150,7 +161,7 @@ def test_only_the_command_line_prints_and_exits() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.name in ("cli.py", "onnx_runner.py"):  # the second is written into a folder, and run there
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call):
                 assert ast.unparse(node.func) not in ("print", "sys.exit", "exit", "sys.stdout.write"), path
 
@@ -200,3 +211,45 @@ def test_quick_questions_load_neither_torch_nor_sentencepiece(
     (tmp_path / "run").symlink_to(model_folder)
     loaded, _ = loads([str(tmp_path / "run") if word == "run" else word for word in words], model_folder.parent)
     assert not loaded & {"torch", "sentencepiece"}
+
+
+# ---- how tests are run
+
+
+def asked(words: str) -> SimpleNamespace:
+    """What pytest was asked for by `-m`."""
+    return SimpleNamespace(option=SimpleNamespace(markexpr=words))
+
+
+def test_nothing_here_sees_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not torch.cuda.is_available()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    pytest_configure(asked("gpu"))  # type: ignore[arg-type]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    pytest_configure(asked(""))  # type: ignore[arg-type]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(("words", "reason"), [("", "make test-gpu"), ("gpu", "there is no GPU on this machine")])
+def test_what_needs_a_gpu_says_so(words: str, reason: str) -> None:
+    def item(marker: object) -> pytest.Item:
+        return SimpleNamespace(config=asked(words), get_closest_marker=lambda _: marker)  # type: ignore[return-value]
+
+    pytest_runtest_setup(item(None))
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        pytest_runtest_setup(item(pytest.mark.gpu.mark))
+
+
+def test_skips_are_told_by_their_reason() -> None:
+    def skipped(reason: str) -> tuple[str, int, str]:
+        return ("test_x.py", 7, f"Skipped: {reason}")
+
+    reasons = ["no GPU", "no fish", "no GPU"]
+    reports = [
+        pytest.TestReport(str(i), ("test_x.py", 7, "x"), {}, "skipped", skipped(reason), "setup")
+        for i, reason in enumerate(reasons)
+    ]
+    file = pytest.CollectReport("test_y.py", "skipped", skipped("no fish"), [])
+    told = [line.strip() for line in skipped_by_reason([*reports, file])]
+    assert told == ["", "skipped:", "2 tests: no GPU", "1 test: no fish", "1 file: no fish"]
+    assert skipped_by_reason([]) == []

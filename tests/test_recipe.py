@@ -490,9 +490,17 @@ def go_on(run: Path, steps: int | None = None, **given: dict) -> tuple[list[str]
     return said, config_file.read_whole(RunFolder(run).config)
 
 
-def test_more_time_brings_the_dropout_that_more_passes_need(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run, of which those who go on with it take a copy."""
+    path = tmp_path_factory.mktemp("quick") / "run"
+    fit_quickly(Report(), bundled_pairs(300), path)
+    return path
+
+
+def test_more_time_brings_the_dropout_that_more_passes_need(tmp_path: Path, quick: Path) -> None:
     """As a run of that length has from its beginning."""
-    fit_quickly(Report(), bundled_pairs(300), tmp_path / "run")
+    shutil.copytree(quick, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     assert config_file.read_whole(run.config).model.dropout == 0.0
     assert {"model.dropout", "text.vocabulary"} <= set(json.loads(run.chosen.read_text()))
@@ -507,25 +515,25 @@ def test_more_time_brings_the_dropout_that_more_passes_need(tmp_path: Path) -> N
     assert go_on(run.path, 150)[1].model.dropout == 0.2
 
 
-def test_what_was_given_stays_however_much_time_there_is(tmp_path: Path) -> None:
+def test_what_was_given_stays_however_much_time_there_is(tmp_path: Path, quick: Path) -> None:
     fit_quickly(Report(), bundled_pairs(300), tmp_path / "first", model={"dropout": 0.0})
     assert go_on(tmp_path / "first", 60)[1].model.dropout == 0.0
-    fit_quickly(Report(), bundled_pairs(300), tmp_path / "later")
+    shutil.copytree(quick, tmp_path / "later")
     assert go_on(tmp_path / "later", 60, model={"dropout": 0.05}) == ([], go_on(tmp_path / "later")[1])
     assert go_on(tmp_path / "later", 90)[1].model.dropout == 0.05
 
 
 @pytest.mark.parametrize("note", [None, "", "7", "[[1]]", '{"a": 1}', '["model.nothing"]', "[" * 9000])
-def test_a_run_whose_choices_nobody_knows_stays_as_it_is(tmp_path: Path, note: str | None) -> None:
-    fit_quickly(Report(), bundled_pairs(300), tmp_path / "run")
+def test_a_run_whose_choices_nobody_knows_stays_as_it_is(tmp_path: Path, quick: Path, note: str | None) -> None:
+    shutil.copytree(quick, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     run.chosen.unlink() if note is None else run.chosen.write_text(note)
     assert go_on(run.path, 60)[1].model.dropout == 0.0
 
 
-def test_a_run_that_never_began_is_chosen_for_anew(tmp_path: Path) -> None:
+def test_a_run_that_never_began_is_chosen_for_anew(tmp_path: Path, quick: Path) -> None:
     """But with what it was given the first time."""
-    fit_quickly(Report(), bundled_pairs(300), tmp_path / "run")
+    shutil.copytree(quick, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
     for checkpoint_ in run.checkpoints():
         shutil.rmtree(checkpoint_)

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,18 +94,21 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stopped_after_any_step_it_goes_on_as_if_nothing_had_happened(tmp_path: Path, kind: str) -> None:
-    """Byte for byte: weights, optimizer, averages, random states, where it stands, metrics but for times."""
+    """Byte for byte: weights, optimizer, averages, random states, where it stands, metrics but for times; also after it
+    was stopped before."""
     optimizer = {"schedule": "wsd" if kind == "transformer" else "constant"}  # and a decay that is decided on the way
     settings = quick_settings(**EVERYTHING, model=KINDS[kind], optimizer=optimizer)
     run(tmp_path / "straight", settings)
     expected = contents(tmp_path / "straight")
     assert {"weights/averaged_best.safetensors", f"training/step-{N}/average.safetensors"} <= expected.keys()
-    for step in range(1, N + 1):
-        stopped = tmp_path / f"stopped-{step}"
+    stopped, left = tmp_path / "stopped", set[str]()
+    for step in range(1, N + 1):  # of one run, that goes on for one step each time, a copy goes on to the end
         with pytest.raises(Stopped, match=f"stopped at step {step}; the run is saved"):
             run(stopped, settings, At(step, send(signal.SIGTERM)))
-        run(stopped, settings)
-        assert differences(tmp_path / "straight", stopped) in ([], extra(step)), step
+        resumed = shutil.copytree(stopped, tmp_path / f"resumed-{step}")
+        run(resumed, settings)
+        left |= {*extra(step)} - expected.keys()
+        assert differences(tmp_path / "straight", resumed) == sorted(left), step
     assert json_steps(tmp_path / "straight", "train") == [3, 6, 9, 12]
     epochs = {record["epoch"] for record in metrics.read(tmp_path / "straight/metrics.jsonl") if "epoch" in record}
     assert len(epochs) > 1
@@ -120,17 +124,16 @@ def json_steps(path: Path, kind: str) -> list[int]:
     return [record["step"] for record in metrics.read(path / "metrics.jsonl") if record["kind"] == kind]
 
 
-def test_a_session_of_some_minutes_ends_well_and_goes_on(tmp_path: Path) -> None:
+def test_a_session_of_some_minutes_ends_well_and_goes_on(tmp_path: Path, straight: Path) -> None:
     settings, text = quick_settings(**EVERYTHING), ListCorpus(bundled_pairs(100))
     valid = ListCorpus(bundled_pairs(12, seed=2))
-    run(tmp_path / "straight", settings)
     sessions = []
     while not sessions or not sessions[-1].complete:
         sessions.append(fit(tmp_path / "parts", text, valid, settings, pause_after=1e-6))
     assert len(sessions) == N + 1  # one update each; the last finds that all is done
     assert "minutes of --pause-after are over; the same command goes on" in sessions[0].reason
     left = [name for step in range(1, N) if step % 5 for name in extra(step)]
-    assert differences(tmp_path / "straight", tmp_path / "parts") == sorted(left)
+    assert differences(straight, tmp_path / "parts") == sorted(left)
 
 
 def test_a_signal_for_a_checkpoint(tmp_path: Path) -> None:
@@ -463,14 +466,21 @@ STAGES = {  # of writing a checkpoint: the function before or after which the pr
 }
 
 
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nobody disturbs."""
+    path = tmp_path_factory.mktemp("undisturbed") / "straight"
+    run(path, quick_settings(**EVERYTHING))
+    return path
+
+
 # At the first, the second and the last checkpoint; the run's own end validates a fourth time, its average.
 @pytest.mark.parametrize(
     ("stage", "validation"),
     [*itertools.product(STAGES, [1, 2, 3]), ("the run is about to end", 4)],
 )
-def test_killed_at_every_stage_of_a_checkpoint(tmp_path: Path, stage: str, validation: int) -> None:
+def test_killed_at_every_stage_of_a_checkpoint(tmp_path: Path, straight: Path, stage: str, validation: int) -> None:
     settings = quick_settings(**EVERYTHING)
-    run(tmp_path / "straight", settings)
     name, when = STAGES[stage]
     child = os.fork()
     if child == 0:  # ends by its own hand
@@ -502,7 +512,7 @@ def test_killed_at_every_stage_of_a_checkpoint(tmp_path: Path, stage: str, valid
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), "it was not killed"
     run(tmp_path / "killed", settings)
-    assert differences(tmp_path / "straight", tmp_path / "killed") == []
+    assert differences(straight, tmp_path / "killed") == []
     assert not list((tmp_path / "killed").rglob("*.part"))
 
 
@@ -565,14 +575,17 @@ def test_killed_while_the_vocabulary_is_written(tmp_path: Path) -> None:
 
     (tmp_path / "r").mkdir()
     (tmp_path / "r/tokenizer.model.part").write_text("half of")
+    for side, end in enumerate(("de", "en")):
+        (tmp_path / f"t.{end}").write_text("".join(f"{pair[side]}\n" for pair in bundled_pairs(100)), encoding="utf-8")
+    text = ["--source", str(tmp_path / "t.de"), "--target", str(tmp_path / "t.en")]
     quick = "--preset tiny --text.vocabulary 300 --training.steps 2 --training.bleu_lines 0 --training.device cpu"
-    assert main(["train", str(tmp_path / "r"), *quick.split()]) == 0
+    assert main(["train", str(tmp_path / "r"), *text, *quick.split()]) == 0
 
 
 def test_killed_while_writing(tmp_path: Path) -> None:
     """A few of the kills of `make chaos`."""
     done = subprocess.run(
-        [sys.executable, Path(__file__).parent / "chaos.py", "--kills", "3"],
+        [sys.executable, Path(__file__).parent / "chaos.py", "--kills", "3", "--steps", "60"],
         capture_output=True,
         text=True,
         check=False,

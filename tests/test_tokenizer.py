@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ PAIRS = [
 KINDS = ("bpe", "unigram", "words", "characters")
 
 
+@cache
 def trained(kind: str, **more: object) -> Tokenizers:
     settings = TextSettings(**{"tokenizer": kind, "vocabulary": 220, "coverage": 1.0, **more})  # type: ignore[arg-type]
     return Tokenizers.train(PAIRS * 90 + bundled_pairs(), settings)

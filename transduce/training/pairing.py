@@ -72,14 +72,14 @@ def texts_apart(training: Pairing, validation: Pairing) -> dict[str, float] | No
 @torch.no_grad()
 def pairing_of(model: Seq2Seq, batches: Batches, budget: int, device: str) -> Pairing:
     """What it thinks of some of the pairs, read in batches of so many tokens."""
-    model.eval()
-    counts = torch.zeros(PLACES)
-    for batch in _sample(batches, budget):
-        if len(batch.pairs) >= PLACES:
-            counts += torch.bincount(_places(model, batch.to(device)), minlength=PLACES).cpu()
-    count = int(counts.sum())
+    sample = [batch for batch in _sample(batches, budget) if len(batch.pairs) >= PLACES]
+    count = sum(len(batch.pairs) for batch in sample)
     if count < FEWEST:
         return Pairing(apart=0.0, first=0.0)
+    model.eval()
+    counts = torch.zeros(PLACES)
+    for batch in sample:
+        counts += torch.bincount(_places(model, batch.to(device)), minlength=PLACES).cpu()
     apart = min(1.0, PLACES / LAST * float(counts[-LAST:].sum()) / count)
     by_chance = apart / PLACES
     return Pairing(apart, (float(counts[0]) / count - by_chance) / (1 - apart) if apart < 1 else 0.0)
