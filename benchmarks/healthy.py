@@ -34,11 +34,11 @@ def then(*sessions: Session, text: str = "clean") -> Course:
     return text, sessions
 
 
-FIRST, MORE = ("--training.steps=450",), ("--training.steps=2500",)
+FIRST, MORE = ("--training.steps=450",), ("--training.steps=1500",)
 COURSES: dict[str, Course] = {
     "given more steps": then(FIRST, MORE),
     "given more steps, seed 2": then((*FIRST, "--training.seed=2"), MORE),
-    "given more steps twice": then(("--training.steps=300",), ("--training.steps=900",), ("--training.steps=2700",)),
+    "given more steps twice": then(("--training.steps=300",), ("--training.steps=700",), ("--training.steps=1700",)),
     "given more steps, a line an update": then((*FIRST, "--training.log_every=1"), MORE),
     "dropout 0 to 0.3": then((*FIRST, "--model.dropout=0"), (*MORE, "--model.dropout=0.3")),
     "dropout 0 to 0.5": then((*FIRST, "--model.dropout=0"), (*MORE, "--model.dropout=0.5")),
@@ -49,16 +49,16 @@ COURSES: dict[str, Course] = {
     ),
     "attention dropout": then(FIRST, (*MORE, "--model.attention_dropout=0.3")),
     "feed-forward dropout": then(FIRST, (*MORE, "--model.feed_forward_dropout=0.4")),
-    "noisy text, a line an update": then(("--training.steps=1500", "--training.log_every=1"), text="noisy"),
-    "noisy text, a line a hundred updates": then(("--training.steps=1500", "--training.log_every=100"), text="noisy"),
+    "noisy text, a line an update": then(("--training.steps=1200", "--training.log_every=1"), text="noisy"),
+    "noisy text, a line a hundred updates": then(("--training.steps=1200", "--training.log_every=100"), text="noisy"),
     "small batches, a line an update": then(
-        ("--training.steps=3000", "--training.log_every=1", "--batch.tokens=64"),
+        ("--training.steps=2000", "--training.log_every=1", "--batch.tokens=64"),
     ),
     "small batches, a line a hundred updates": then(
-        ("--training.steps=3000", "--training.log_every=100", "--batch.tokens=64"),
+        ("--training.steps=2000", "--training.log_every=100", "--batch.tokens=64"),
     ),
     "noisy text in small batches": then(
-        ("--training.steps=3000", "--training.log_every=1", "--batch.tokens=64"), text="noisy"
+        ("--training.steps=2000", "--training.log_every=1", "--batch.tokens=64"), text="noisy"
     ),
     "noisy text added": then(FIRST, (*MORE, "ADD noisy")),
     "clean text added to noisy": then(FIRST, (*MORE, "ADD clean"), text="noisy"),
