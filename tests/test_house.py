@@ -205,7 +205,7 @@ def test_quick_questions_load_neither_torch_nor_sentencepiece(
 # ---- sizes
 
 LINES_OF_MOST = 30  # 95 % of functions
-LINES_OF_A_BODY = 50  # any function, its docstring aside
+LINES_OF_A_BODY = 52  # any function, its docstring aside
 LINES_OF_A_FILE = 350
 METHODS, ATTRIBUTES, PARAMETERS = 15, 12, 8
 WORD_LISTS = {"bundled/lexicon.py"}
