@@ -382,6 +382,7 @@ def commands(place: Place, source: Path) -> dict[str, Attack]:
     new = ["train", out / "run", *files, *TINY, *SMALL, "--training.steps", 2]
     # what a run that cannot go on may have written before that was found out; never checkpoints and weights
     before = tuple(model / name for name in ("data", "metrics.jsonl", "curve.png", "config.yaml", "manifest.json"))
+    before += tuple(model / "training" / name for name in ("chosen.json", "machine"))
     return {
         "translate": Attack(translate, lines=source),
         "translate json": Attack([*translate, "--json"], lines=source, json="lines"),

@@ -314,7 +314,7 @@ CONFIGS: Table = [
     ),
     *(
         (f"{key} that steers the terminal", REFUSED, _key(key, json.dumps(STEERING).replace("\\u00", "\\x")))
-        for key in ("tokenizer", "kind", "layers", "device", "start")
+        for key in ("tokenizer", "kind", "layers", "device")
     ),
     *table(
         REFUSED,

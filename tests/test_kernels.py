@@ -102,8 +102,7 @@ for norm in ("after", "before"):
     out = lay_out([[[6, 7, 3], [9, 9, 10, 3]], [[11, 3]]], 12)
     flat = FlatWeights(model)
     fast = RecordedGradients(working_copy(model, flat), flat, 0.1, 1)
-    fast._places = [x.to(flat.weights.device) for x in (*source, *shifted(out), out.tokens)]
-    fast._share = torch.tensor(0.1)
+    fast._places, fast._share = [*source, *shifted(out), out.tokens], torch.tensor(0.1)
     plain_total, plain = fast._run(fast._loss)
     make_fast(fast.working.model)
     compiled = torch.compile(fast._loss, dynamic=False, fullgraph=True, backend="aot_eager")

@@ -192,8 +192,8 @@ def show(result: Any) -> None:
     """Lines as they come, on a terminal without what would steer it; tables as text, anything else as JSON."""
     at_terminal = sys.stdout.isatty()
     if isinstance(result, Table):
-        result = table_lines(result, at_terminal)
-    if isinstance(result, Iterator):
+        sys.stdout.writelines(f"{line}\n" for line in table_lines(result, at_terminal))
+    elif isinstance(result, Iterator):
         for line in result:
             if at_terminal:
                 print(printable(line), flush=True)

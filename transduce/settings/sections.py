@@ -233,7 +233,7 @@ class TrainingSettings:
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "auto: the best there is")
     precision: Literal["auto", "float32", "bfloat16"] = setting("auto", "auto: bfloat16 where a GPU has it")
     fast: bool = setting(True, "on a GPU: compiled, with our own kernels; false: plain PyTorch, the same numbers")
-    log_every: int = setting(50, "updates between lines in metrics.jsonl, by which divergence is noticed", least=1)
+    log_every: int = setting(50, "updates between lines in metrics.jsonl", least=1)
     validate_every: int = setting(1000, "updates between validations; each also saves a checkpoint", least=1)
     bleu_lines: int = setting(
         500, "validation lines decoded for BLEU, drawn from all of them; 0: none", least=0, most=TEXT_KEPT

@@ -46,8 +46,8 @@ UNSPACED_SCRIPTS = ("Thai", "Lao", "Burmese", "Khmer", "Tibetan", "Japanese", "C
 EAST_ASIAN = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Chinese and Japanese, with their punctuation
 UNSPACED = EAST_ASIAN + "".join(SCRIPTS[name] for name in UNSPACED_SCRIPTS)  # between whose words no spaces stand
 WITH_MARKS = (  # code points among which there are combining marks: all but the large blocks of letters alone
-    *((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10100, 0x12000), (0x16A00, 0x17000)),
-    *((0x1BC00, 0x1BD00), (0x1CF00, 0x1D300), (0x1DA00, 0x1EA00), (0xE0100, 0xE01F0)),
+    *((0x300, 0x3100), (0xA600, 0xAC00), (0xFB00, 0xFE30), (0x10100, 0x12000), (0x13430, 0x13460)),
+    *((0x16A00, 0x17000), (0x1BC00, 0x1BD00), (0x1CF00, 0x1D300), (0x1DA00, 0x1EA00), (0xE0100, 0xE01F0)),
 )
 NAMES = ("", *SCRIPTS, "another script")  # of what is no letter, first; trust.safetensors counts in this order
 BEYOND = 0x40000  # code points from there on are no letters
