@@ -315,6 +315,28 @@ def test_what_the_vocabulary_cannot_write_is_not_counted(tmp_path: Path, layout:
     assert guess_loss(store) == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-3)
 
 
+def test_a_store_that_says_something_else_than_was_asked_for_is_made_again(
+    tmp_path: Path, tokenizers: Tokenizers
+) -> None:
+    """How many segmentations it has of each pair is no matter of its checksums, and training would go other ways."""
+    corpus = ListCorpus(bundled_pairs(120))
+    folder = build_store(corpus, tokenizers, DataSettings(), tmp_path).folder
+    facts = json.loads((folder / "store.json").read_text(encoding="utf-8"))
+    (folder / "store.json").write_text(json.dumps({**facts, "variants": 3}), encoding="utf-8")
+    again = build_store(corpus, tokenizers, DataSettings(), tmp_path)
+    assert (again.variants, len(again)) == (1, 120)
+
+
+def test_text_of_a_store_that_is_no_text_is_said(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    part = Part(Job(tokenizers, DataSettings(), None), text=True)
+    corpus = ListCorpus(bundled_pairs(60))
+    store = build_stores(corpus, survey(corpus).digest, [part], tmp_path)[0]
+    assert len(store.text(10)) == 10
+    (store.folder / "text.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(DataError, match=r"text.jsonl is damaged; remove .* and it is made again"):
+        store.text(10)
+
+
 def loss_tokens(batch: Batch) -> torch.Tensor:
     return cross_entropy(torch.zeros(*batch.target_out.shape, 40), batch.target_out).tokens
 

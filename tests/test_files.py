@@ -216,6 +216,7 @@ def run(tmp_path: Path) -> Path:
         {"seconds": "1"},
         {"validations": [[1]]},
         {"data": 3},
+        {"data": "\ud800"},  # half of a character
     ],
 )
 def test_a_damaged_state_is_passed_over(run: Path, change: dict) -> None:

@@ -158,7 +158,7 @@ def translate(
     note_unfinished(model, report)
     asked = (n_best, keep, forbid, alternatives, alignments, json, shard, weights, together, spoken, adapter)
     chunk = min(CHUNK, translator.engine.chunk) if workers > 1 else translator.engine.chunk
-    mark = mark_of(model, inputs, translator.search, *asked, chunk)
+    mark = mark_of(model, inputs, translator.search, *asked, chunk) if output else ""  # all of the text is read for it
     kept = lines_kept(output, resume, mark, chunk, report)
     done = 0 if kept is None else kept.lines
     words = None if glossary is None else Glossary.from_lines(read_lines(glossary), str(glossary))

@@ -64,7 +64,7 @@ def build_stores(
 ) -> list[Store]:
     """The stores of some parts of a corpus in `cache`, made now or found from before. `digest`: of its text."""
     folders = [cache / store_name(digest, part) for part in parts]
-    stores = [_open(folder) for folder in folders]
+    stores = [_open(folder, part) for folder, part in zip(folders, parts, strict=True)]
     if all(store is not None for store in stores):
         return [store for store in stores if store is not None]
     try:
@@ -77,11 +77,14 @@ def build_stores(
         raise DataError(f"cannot write the token store {folders[0]}: {error.strerror}") from error
 
 
-def _open(folder: Path) -> Store | None:
+def _open(folder: Path, part: Part) -> Store | None:
+    """The store of a part that was made before; None where there is none, or what is there is not what it should be."""
     try:
-        return Store(folder)
+        store = Store(folder)
     except Damaged:
         return None
+    sizes = (part.job.tokenizers.source.size, part.job.tokenizers.target.size)
+    return store if (store.variants, store.sizes) == (part.job.variants, sizes) else None
 
 
 def _write(corpus: Corpus, parts: Sequence[Part], writers: Sequence[_Writer], report: Report) -> None:
@@ -184,7 +187,7 @@ class _Writer:
         try:
             os.replace(self.beside, self.folder)
         except OSError:  # a folder that is not empty lies there
-            if _open(self.folder) is None:  # damaged
+            if _open(self.folder, self.part) is None:  # damaged
                 shutil.rmtree(self.folder, ignore_errors=True)
                 os.replace(self.beside, self.folder)
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transduce.data.drawn import drawn
+from transduce.errors import DataError
 from transduce.files import strict_json
 from transduce.files.reading import SMALL, problem_with, read_bytes, sha256
 from transduce.text.special import UNKNOWN
@@ -134,9 +135,14 @@ class Store:
 
     def text(self, most: int) -> list[tuple[str, str]]:
         """So many pairs as they were written, drawn from all that are kept here; none where the store has no text."""
-        with open(self.folder / TEXT, encoding="utf-8", errors="surrogatepass") as stream:
-            lines = stream.readlines()
-        return [tuple(strict_json.loads(line)) for line in drawn(lines, most)]
+        try:
+            with open(self.folder / TEXT, encoding="utf-8", errors="surrogatepass") as stream:
+                lines = stream.readlines()
+            return [tuple(strict_json.loads(line)) for line in drawn(lines, most)]
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(
+                f"{self.folder / TEXT} is damaged; remove {self.folder} and it is made again: {str(error)[:100]}"
+            ) from error
 
 
 def _verified_facts(folder: Path) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
     kind = str(kind)
     if kind.startswith("list"):
         return [_checked_validation(entry) for entry in value]
-    if (value is None and "None" in kind) or (isinstance(value, str) and "str" in kind):
+    if (value is None and "None" in kind) or (isinstance(value, str) and "str" in kind and _is_text(value)):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} is {str(value)[:40]!r}")
@@ -167,6 +167,11 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
     if "str" in kind:
         raise ValueError(f"{name} is no text")
     return value
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written to a file: half of a character cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _checked_validation(entry: Any) -> tuple[int, float | None, float | None]:
