@@ -25,7 +25,7 @@ from transduce.decoding.search import Roles
 from transduce.engine import refill
 
 refill.SIZES = ({places},)
-model = lively(small_model(1, output_bias={biased}, norm={norm!r}, layers=1, decoder_layers=2))
+model = lively(small_model(4, output_bias={biased}, norm={norm!r}, layers=1, decoder_layers=2))
 some = [request._replace(source=request.source[:5], most=4) for request in requests()[:3]]
 penalty = Penalty(0.6, plain={plain}, forced_end={stop!r} != "exact")
 roles = Roles({size}, {n_best}, penalty, stop={stop!r}, ended_first={stop!r} == "exact")
