@@ -695,6 +695,7 @@ def test_a_mark_of_a_language_is_before_each_sentence_of_a_line(tmp_path: Path) 
 
 def test_a_mark_never_stands_in_a_text_of_others(tmp_path: Path) -> None:
     """What protection hides here is ordinary text there, and a mark would be written with nothing behind it."""
+    pytest.importorskip("ctranslate2")
     pairs = [(f"{source} {n}", f"{target} {n}") for n, (source, target) in enumerate(bundled_pairs(60))]
     fit(tmp_path / "run", ListCorpus(pairs), None, quick_settings(text={"protect": "numbers"}), SILENT)
     report = Notes()

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow
 import pytest
 import yaml
-from backports import zstd
 from conftest import bundled_pairs, quick_settings
 from pyarrow import parquet
 
@@ -37,6 +36,7 @@ from transduce.training.prepare import open_corpora
 from transduce.training.setup import fit
 
 PAIRS = [("eins", "one"), ("zwei drei", "two three"), ("", "four"), ("fünf & <sechs>", "five")]
+zstd = pytest.importorskip("backports.zstd", reason="no backports.zstd, with which test texts are packed")
 PACKERS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
 
