@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 from transduce.bundled import lexicon
@@ -113,7 +114,7 @@ def noun_phrase(rng: Random, noun: Noun, case: str, determiners: Sequence[str], 
     determiner = rng.choice(determiners)
     number = "plural" if determiner in ("number", "plural", "kein plural") else "singular"
     gender = "p" if number == "plural" else noun.gender
-    adjectives = [] if determiner == "bare" else fitting_adjectives(noun)
+    adjectives = () if determiner == "bare" else fitting_adjectives(noun)
     adjective = rng.choice(adjectives) if adjectives and rng.random() < describe else None
     english_noun = noun.english_plural if number == "plural" else noun.english
     english = f"{adjective.english} {english_noun}" if adjective else str(english_noun)
@@ -144,8 +145,9 @@ def noun_phrase(rng: Random, noun: Noun, case: str, determiners: Sequence[str], 
     )
 
 
-def fitting_adjectives(noun: Noun) -> list[Adjective]:
-    return [a for a in lexicon.ADJECTIVES if a.kinds & noun.kinds]
+@cache
+def fitting_adjectives(noun: Noun) -> tuple[Adjective, ...]:
+    return tuple(a for a in lexicon.ADJECTIVES if a.kinds & noun.kinds)
 
 
 # ---- German ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import NamedTuple
 
@@ -34,8 +35,9 @@ class Sentence(NamedTuple):
     combinations: Combinations = frozenset()
 
 
-def _nouns(*kinds: str) -> list[Noun]:
-    return [n for n in lexicon.NOUNS if n.kinds & set(kinds)]
+@cache
+def _nouns(*kinds: str) -> tuple[Noun, ...]:
+    return tuple(n for n in lexicon.NOUNS if n.kinds & set(kinds))
 
 
 def subject(rng: Random, kind: str = "person") -> tuple[Subject, Combinations]:

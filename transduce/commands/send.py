@@ -235,7 +235,7 @@ def sentences_for(model: Model, text: str | Iterable[str] | None) -> list[str]:
     from transduce.data.lines import read_lines
     from transduce.text.normalise import normalise
 
-    lines = read_lines(text) if isinstance(text, str) else text or (pair.source for pair in bundled().test)
+    lines = read_lines(text) if isinstance(text, str) else text or (pair.source for pair in bundled(train=0).test)
     found = [line for line in map(normalise, islice(lines, SENTENCES)) if line]
     sizes = map(len, model.tokenizers.source.encode(found))
     fitting = [line for line, size in zip(found, sizes, strict=True) if size <= model.lengths.longest]
