@@ -21,19 +21,19 @@ import torch
 from common import write
 from translators import Sources, as_hugging_face
 
-from transduce.data.layout import lay_out
+from transduce.core.hypotheses import Penalty, Request
+from transduce.core.layout import lay_out
+from transduce.core.rules import Forbid, NoRepeat, begin_with_prefix
+from transduce.core.search import Roles
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
 from transduce.data.lines import read_lines
 from transduce.decoding.forced import score_targets
-from transduce.decoding.hypotheses import Penalty, Request
-from transduce.decoding.rules import Forbid, NoRepeat, begin_with_prefix
-from transduce.decoding.search import Roles
 from transduce.engine.auto import make_engine
 from transduce.engine.ctranslate2_engine import CTranslate2Engine
 from transduce.formats.ctranslate2_out import token_name
 from transduce.model import Model
 from transduce.settings.sections import SearchSettings
 from transduce.text.normalise import normalise
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 ALPHA = 0.6
 TIE = 2e-4  # between scores

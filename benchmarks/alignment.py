@@ -17,12 +17,12 @@ from common import write
 
 from transduce.bundled.corpus import bundled
 from transduce.bundled.links import TrueLinks, true_links
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END
 from transduce.data.batches import Batch
-from transduce.data.layout import lay_out
 from transduce.decoding.aligner import score_aligners
 from transduce.decoding.alignment import Aligner, align
 from transduce.model import Model
-from transduce.text.special import BEGIN, END
 from transduce.text.words import word_links
 
 

@@ -19,7 +19,7 @@ from common import write
 from transduce.data.lines import read_lines
 from transduce.evaluate import bleu
 from transduce.model import Model
-from transduce.nn.device import prepare_device
+from transduce.models.device import prepare_device
 
 Answers = list[tuple[str, float]]  # text and score of each line
 LONG = 128  # tokens of a neighbour

@@ -28,20 +28,20 @@ from common import matrix_rate, synchronize, write
 from translators import Sources, Translate, ctranslate2, hugging_face
 
 from transduce.commands.workers import CHUNK, Workers
+from transduce.core import transformer
+from transduce.core.hypotheses import Penalty, Request
+from transduce.core.search import Roles
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import END
 from transduce.data.lines import read_lines
 from transduce.decoding.garbage import garbage_collection_paused
-from transduce.decoding.hypotheses import Penalty, Request
-from transduce.decoding.search import Roles
 from transduce.engine import auto
 from transduce.engine.auto import make_engine
 from transduce.evaluate import bleu
 from transduce.model import Model
-from transduce.models import transformer
-from transduce.models.seq2seq import Seq2Seq
-from transduce.nn.device import prepare_device
+from transduce.models.device import prepare_device
 from transduce.settings.sections import ModelSettings, SearchSettings
 from transduce.text.normalise import normalise
-from transduce.text.special import END
 
 ALPHA = 0.6
 SIZES = {

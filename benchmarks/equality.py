@@ -19,11 +19,11 @@ import torch
 from common import machine, write
 
 from transduce.bundled.corpus import bundled
+from transduce.core import transformer
 from transduce.data.batches import Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
-from transduce.models import transformer
-from transduce.nn.device import prepare_device
+from transduce.models.device import prepare_device
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, Settings
 from transduce.text.tokenizers import Tokenizers

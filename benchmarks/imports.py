@@ -28,9 +28,9 @@ from conftest import bundled_pairs
 
 import transduce
 from transduce.commands.convert import convert
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END
 from transduce.model import Model
-from transduce.text.special import BEGIN, END
 
 HERE = Path(__file__).parent
 SIZES = {

@@ -26,12 +26,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
 from transduce.commands.bench import corpora
+from transduce.core.special import BEGIN, END, PAD
 from transduce.data.corpus import Corpus, Pair
 from transduce.evaluate import as_papers_do, bleu
 from transduce.settings.compose import compose
 from transduce.settings.recipes import RECIPES, Recipe
 from transduce.text.normalise import normalise
-from transduce.text.special import BEGIN, END, PAD
 from transduce.text.tokenizers import Tokenizers
 
 TOKENS, RATE, WARM_UP = 8192, 5e-4, 1000

@@ -19,8 +19,8 @@ from common import machine, write
 from systems import SIZES, _Text
 
 from transduce.data.batches import Batches
+from transduce.models.device import prepare_device
 from transduce.models.kinds import new_model
-from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
 from transduce.training.distributed import process_group
 from transduce.training.overlap import GradientSum

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from common import sentence_lengths
 from torch import Tensor, nn
 
+from transduce.core import transformer
 from transduce.data.batches import Batch, Batches
 from transduce.data.store import Side
 from transduce.fast.recorded import RecordedGradients
-from transduce.models import transformer
-from transduce.nn.device import prepare_device
+from transduce.models.device import prepare_device
 from transduce.settings.compose import compose
 from transduce.training.state import RunState
 from transduce.training.updater import Updater

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
+from transduce.core.transformer import Transformer
 from transduce.formats.ctranslate2_out import convert, token_name
-from transduce.models.transformer import Transformer
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 Sources = list[list[int]]
 Translate = Callable[[Sources], list[list[int]]]

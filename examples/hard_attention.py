@@ -3,7 +3,7 @@
     python examples/hard_attention.py
 
 Of seven random words one is marked; the answer is that word. The model looks at one word only and must find out which.
-Picking has no gradient, so it is trained in the two ways of transduce/nn/hard.py: by the score-function estimator
+Picking has no gradient, so it is trained in the two ways of transduce/core/hard.py: by the score-function estimator
 (with a baseline), and straight through. At test time it takes the arg max.
 """
 
@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.hard import Baseline, Chosen, Selection, attend_hard, reinforced
-from transduce.nn.scores import Additive
+from transduce.core.hard import Baseline, Chosen, Selection, attend_hard, reinforced
+from transduce.core.scores import Additive
 
 WORDS, LENGTH, WIDTH = 20, 7, 32
 

@@ -16,15 +16,15 @@ import torch
 from interpreter import interpreter
 
 from transduce.bundled.corpus import bundled
+from transduce.core import transformer
+from transduce.core.layout import lay_out
+from transduce.core.rows import Rows
+from transduce.core.special import BEGIN, END
 from transduce.data.corpus import ListCorpus
-from transduce.data.layout import lay_out
 from transduce.inspect.curve import curve_at_the_end
-from transduce.models import transformer
-from transduce.nn.rows import Rows
 from transduce.report import Report
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, Settings
-from transduce.text.special import BEGIN, END
 from transduce.training import pairing
 from transduce.training.resolve import resolve
 from transduce.training.setup import fit

@@ -16,12 +16,12 @@ from transduce.adapt.freeze import depth, layers_of
 from transduce.adapt.lora import ADAPTER, attach, factored, put_adapter
 from transduce.adapt.vocabulary import Origins, carried_over
 from transduce.commands.evaluate import evaluate
+from transduce.core import classifier, recurrent, transformer
+from transduce.core.flat import FlatWeights
+from transduce.core.low_rank import LowRank
 from transduce.errors import ModelError, SettingsError
-from transduce.fast.flat import FlatWeights
-from transduce.models import classifier, recurrent, transformer
 from transduce.models.load import load
 from transduce.models.weights import read_shapes, weights_of
-from transduce.nn.low_rank import LowRank
 from transduce.settings.checks import check_idle
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, TrainingSettings

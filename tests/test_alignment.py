@@ -13,15 +13,15 @@ import transduce
 from transduce.bundled.corpus import bundled
 from transduce.bundled.links import true_links
 from transduce.cli import main
+from transduce.core.layout import lay_out
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import AttentionMaps
+from transduce.core.special import BEGIN, END
 from transduce.data.batches import Batch
-from transduce.data.layout import lay_out
 from transduce.decoding.aligner import find_aligner, score_aligners
 from transduce.decoding.alignment import Aligner, align
 from transduce.decoding.results import Translation, join
 from transduce.errors import SettingsError
-from transduce.models.seq2seq import AttentionMaps
-from transduce.nn.rows import Rows
-from transduce.text.special import BEGIN, END
 from transduce.text.words import count_words, pharaoh, word_links, words_of_pieces
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.attention import MultiHeadAttention, attend, attend_fused
-from transduce.nn.masks import AttentionMask, causal_mask, segment_mask
-from transduce.nn.positions import sinusoid_table
+from transduce.core.attention import MultiHeadAttention, attend, attend_fused
+from transduce.core.masks import AttentionMask, causal_mask, segment_mask
+from transduce.core.positions import sinusoid_table
 
 R, H, T, S, K, V = 2, 3, 4, 5, 6, 7
 

@@ -12,11 +12,11 @@ from foreign import bart_folder, limit
 
 import transduce
 from transduce.commands.convert import convert
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END
 from transduce.errors import ModelError, SettingsError
 from transduce.settings.compose import compose
 from transduce.text.byte_level import ByteLevelTokenizer
-from transduce.text.special import BEGIN, END
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")
 tokenizers = pytest.importorskip("tokenizers", reason="BART's text is cut by tokenizers")

@@ -13,14 +13,14 @@ from conftest import SMALL, SOURCE_WORDS, source_rows
 import transduce
 from transduce import evaluate
 from transduce.cli import main
+from transduce.core import classifier
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END
 from transduce.data import survey
-from transduce.data.layout import lay_out
 from transduce.data.open import open_corpus
 from transduce.errors import DataError, SettingsError
-from transduce.models import classifier
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings, TextSettings
-from transduce.text.special import BEGIN, END
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.recipe import settings_of
 from transduce.training.resolve import resolve

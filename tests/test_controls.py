@@ -21,6 +21,7 @@ from sacrebleu.metrics.chrf import CHRF
 import transduce
 from transduce import cli
 from transduce.cli import main
+from transduce.core.ensemble import mean_of
 from transduce.decoding import similarity
 from transduce.decoding.batches import PlainEngine
 from transduce.decoding.results import Translation, join
@@ -32,7 +33,6 @@ from transduce.errors import ArgumentError, DataError, ModelError, SettingsError
 from transduce.files.atomic import parts_beside
 from transduce.files.output import find_kept, write_lines
 from transduce.model import Model
-from transduce.models.ensemble import mean_of
 from transduce.report import Progress
 from transduce.text.glossary import Glossary
 from transduce.text.sentences import halve, is_east_asian, split_sentences

@@ -23,8 +23,10 @@ import transduce
 from transduce.commands.convert import convert
 from transduce.commands.parity import Equal
 from transduce.commands.send import sentences_for, sentences_of_run
+from transduce.core import transformer
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END, SPECIAL, UNKNOWN
 from transduce.data.corpus import ListCorpus
-from transduce.data.layout import lay_out
 from transduce.decoding.marks import marks_of
 from transduce.decoding.sentences import sentences_of
 from transduce.errors import ArgumentError, ModelError, SettingsError
@@ -32,12 +34,10 @@ from transduce.files.manifest import write_folder
 from transduce.formats.hugging_face_out import Copy
 from transduce.formats.pickled import MAGIC, PROTOCOL, Name, Storage, _described, read_pickled
 from transduce.formats.pieces import read_pieces, renumbered
-from transduce.models import transformer
 from transduce.models.load import load
 from transduce.report import SILENT
 from transduce.settings import config_file
 from transduce.settings.compose import compose
-from transduce.text.special import BEGIN, END, SPECIAL, UNKNOWN
 from transduce.text.subwords import SubwordTokenizer
 from transduce.training.setup import fit
 from transduce.training.state import RunState

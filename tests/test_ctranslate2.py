@@ -14,16 +14,16 @@ from conftest import bundled_pairs, some_text
 
 import transduce
 from transduce.commands.convert import convert
+from transduce.core import transformer
+from transduce.core.special import BEGIN, PAD
 from transduce.errors import ModelError, SettingsError
 from transduce.formats import ctranslate2_out
 from transduce.formats.binary import DTYPES, Binary, read_binary
 from transduce.formats.ctranslate2_in import _as_now
 from transduce.formats.ctranslate2_text import _languages
-from transduce.models import transformer
 from transduce.models.load import load
 from transduce.models.weights import weights_of
 from transduce.settings.sections import ModelSettings, TextSettings
-from transduce.text.special import BEGIN, PAD
 from transduce.text.tokenizers import Tokenizers
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is the other side")

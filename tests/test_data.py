@@ -18,12 +18,14 @@ import pytest
 import torch
 from conftest import bundled_pairs, quick_settings
 
+from transduce.core.layout import lay_out
+from transduce.core.loss import cross_entropy
+from transduce.core.special import BEGIN, END, MADE, PAD, UNKNOWN
 from transduce.data import build, pool
 from transduce.data.batches import Batch, Batches
 from transduce.data.build import Part, build_store, build_stores
 from transduce.data.comma import CommaFile
 from transduce.data.corpus import Joined, ListCorpus, Pair, TwoFiles, suspicious_line
-from transduce.data.layout import lay_out
 from transduce.data.lines import read_lines
 from transduce.data.one_file import JsonLines, TabFile
 from transduce.data.open import open_corpus, remarks
@@ -31,9 +33,7 @@ from transduce.data.survey import HoldOut, survey
 from transduce.data.tokenize import Chunk, Job, Sampling
 from transduce.errors import DataError
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
-from transduce.text.special import BEGIN, END, MADE, PAD, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
-from transduce.training.loss import cross_entropy
 from transduce.training.validate import guess_loss
 
 PAIRS = [("eins", "one"), ("zwei drei", "two three"), ("", "four"), ("fünf", "fünf")]

@@ -18,20 +18,20 @@ from conftest import bundled_pairs, small_model, source_rows, target_rows
 from processes import Fork
 
 from transduce import cli
+from transduce.core.flat import FlatWeights
+from transduce.core.loss import cross_entropy
+from transduce.core.special import PAD
 from transduce.data.batches import Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
-from transduce.fast.flat import FlatWeights
 from transduce.files import metrics
 from transduce.files.run_folder import RunFolder
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import BatchSettings, DataSettings, TextSettings
-from transduce.text.special import PAD
 from transduce.text.tokenizers import Tokenizers
 from transduce.training import overlap
 from transduce.training.distributed import Processes
 from transduce.training.gradients import PlainGradients
-from transduce.training.loss import cross_entropy
 
 SETTINGS = [
     "--source",

@@ -19,14 +19,17 @@ import torch
 from conftest import bundled_pairs, small_model
 
 import transduce
-from transduce.data.layout import lay_out
+from transduce.core.choose import Draw, Groups
+from transduce.core.hypotheses import Hypothesis, Penalty, Request
+from transduce.core.layout import lay_out
+from transduce.core.precision import Affine
+from transduce.core.rules import NoRepeat
+from transduce.core.search import Roles, moved_up
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
+from transduce.core.terms import Term
+from transduce.core.transformer import Transformer
 from transduce.decoding.batches import PlainEngine, shared_out, side_by_side
-from transduce.decoding.choose import Draw, Groups
 from transduce.decoding.constrain import Banks
-from transduce.decoding.hypotheses import Hypothesis, Penalty, Request
-from transduce.decoding.rules import NoRepeat
-from transduce.decoding.search import Roles, moved_up
-from transduce.decoding.terms import Term
 from transduce.engine import auto, ctranslate2_engine, loop_arrays, loop_encoder, loop_search, loops
 from transduce.engine.auto import can_loop, choose_dtype, make_engine
 from transduce.engine.blas import address_of_sgemm
@@ -36,11 +39,8 @@ from transduce.engine.loop_search import LoopModel, LoopSearch
 from transduce.engine.weights import decoder_weights
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import why_not
-from transduce.models.transformer import Transformer
-from transduce.nn.precision import Affine
 from transduce.settings.sections import SearchSettings
 from transduce.text.glossary import Glossary
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 WORDS = 31
 SEARCHES = {

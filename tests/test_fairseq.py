@@ -14,10 +14,10 @@ from conftest import bundled_pairs
 from foreign import sentence_pieces
 
 from transduce.commands.convert import convert
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END, SPECIAL
 from transduce.errors import ModelError
 from transduce.models.load import load
-from transduce.text.special import BEGIN, END, SPECIAL
 
 transformers = pytest.importorskip("transformers", reason="fairseq's Transformer is compared with BART of transformers")
 sentencepiece = pytest.importorskip("sentencepiece")

@@ -14,30 +14,30 @@ from conftest import bundled_pairs, quick_settings, small_model, source_rows, ta
 from torch import Tensor
 
 from transduce.adapt.lora import attach
+from transduce.core import loss as losses
+from transduce.core import optimizers
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.dropout import Dropout
+from transduce.core.flat import FlatWeights
+from transduce.core.layers import FeedForward
+from transduce.core.optimizers import final_weights, make_optimizer, orthogonal
+from transduce.core.precision import Affine, LayerNorm, Linear, linear_together
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
 from transduce.data.batches import Batch, Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
 from transduce.errors import UserError
 from transduce.fast import kernels, projected_loss
-from transduce.fast.flat import FlatWeights
 from transduce.fast.kernels.feed_forward import FeedForwardInOne
 from transduce.fast.modules import FusedFeedForward, OrderedEmbedding, SegmentAttention, fits_kernel, make_fast
 from transduce.fast.recorded import RecordedGradients
 from transduce.fast.working_copy import working_copy
+from transduce.models.device import prepare_device
 from transduce.models.kinds import new_model
 from transduce.models.weights import read_tensors, weights_of
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.device import prepare_device
-from transduce.nn.dropout import Dropout
-from transduce.nn.layers import FeedForward
-from transduce.nn.precision import Affine, LayerNorm, Linear, linear_together
 from transduce.settings.sections import OptimizerSettings, Settings, TrainingSettings
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
-from transduce.training import loss as losses
-from transduce.training import optimizers
 from transduce.training.gradients import PlainGradients
-from transduce.training.optimizers import final_weights, make_optimizer, orthogonal
 from transduce.training.setup import fit
 from transduce.training.state import RunState
 from transduce.training.updater import Updater

@@ -19,6 +19,8 @@ from conftest import bundled_pairs, quick_settings, small_model
 from test_engine import SEARCHES, fast, lively, requests
 from test_kernels import PROGRAMS
 
+from transduce.core.attention import attend
+from transduce.core.masks import causal_mask, segment_mask
 from transduce.data.batches import Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
@@ -28,8 +30,6 @@ from transduce.fast import kernels
 from transduce.fast.recorded import RecordedGradients
 from transduce.models.kinds import new_model
 from transduce.models.weights import read_tensors
-from transduce.nn.attention import attend
-from transduce.nn.masks import causal_mask, segment_mask
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.gradients import PlainGradients
 from transduce.training.setup import fit

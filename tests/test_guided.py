@@ -10,19 +10,19 @@ import torch
 from conftest import bundled_pairs, quick_settings
 from test_recipe import chosen
 
+from transduce.core import transformer
+from transduce.core.flat import FlatWeights
+from transduce.core.layout import lay_out
+from transduce.core.seq2seq import AttentionMaps
+from transduce.core.special import BEGIN, END, PAD
 from transduce.data.batches import Batch, Batches
 from transduce.data.build import build_store
 from transduce.data.corpus import ListCorpus
-from transduce.data.layout import lay_out
 from transduce.data.lexicon import learn_lexicon
 from transduce.data.store import Store
 from transduce.errors import SettingsError
-from transduce.fast.flat import FlatWeights
-from transduce.models import transformer
-from transduce.models.seq2seq import AttentionMaps
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import BatchSettings, DataSettings, ModelSettings, TextSettings
-from transduce.text.special import BEGIN, END, PAD
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.gradients import PlainGradients
 from transduce.training.guided import Guide

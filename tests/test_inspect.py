@@ -16,6 +16,8 @@ import torch
 from conftest import bundled_pairs, quick_settings
 
 import transduce
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import END
 from transduce.decoding.alignment import Aligner
 from transduce.errors import DataError
 from transduce.inspect import page, plots
@@ -24,9 +26,7 @@ from transduce.inspect.trace import BEST, Node, Trace
 from transduce.inspect.words import joined, merge, words
 from transduce.model import Model
 from transduce.models.kinds import new_model
-from transduce.models.seq2seq import Seq2Seq
 from transduce.settings.sections import Settings
-from transduce.text.special import END
 from transduce.text.tokenizers import Tokenizers
 
 SENTENCE = "ich möchte ein bier trinken"

@@ -9,9 +9,9 @@ import pytest
 ATTENTION = """
 import torch
 from transduce.fast import kernels
-from transduce.nn.attention import attend
+from transduce.core.attention import attend
 from transduce.fast.kernels.segment_attention import parts
-from transduce.nn.masks import causal_mask, segment_mask
+from transduce.core.masks import causal_mask, segment_mask
 
 kernels.load()
 torch.manual_seed(0)
@@ -85,10 +85,10 @@ assert not torch.equal(shown, other)
 WHOLE = """
 import torch
 from transduce.settings.sections import ModelSettings
-from transduce.data.layout import lay_out, shifted
-from transduce.models import transformer
+from transduce.core.layout import lay_out, shifted
+from transduce.core import transformer
 from transduce.fast import kernels
-from transduce.fast.flat import FlatWeights
+from transduce.core.flat import FlatWeights
 from transduce.fast.modules import make_fast
 from transduce.fast.recorded import RecordedGradients
 from transduce.fast.working_copy import working_copy

@@ -14,7 +14,8 @@ from foreign import CODES, limit, many_folder, many_model
 import transduce
 from transduce.cli import main
 from transduce.commands.convert import convert
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END
 from transduce.decoding.sentences import sentences_of
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import ArgumentError, ModelError, SettingsError
@@ -23,7 +24,6 @@ from transduce.formats.hugging_face_text import OF_MBART
 from transduce.models.load import load
 from transduce.settings.compose import compose
 from transduce.text.languages import languages_of, typed_marks
-from transduce.text.special import BEGIN, END
 from transduce.text.tokenizers import Tokenizers
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's models are compared with transformers")

@@ -13,12 +13,12 @@ from conftest import Notes, bundled_pairs
 
 import transduce
 from transduce.commands.convert import convert
+from transduce.core import transformer
+from transduce.core.special import SPECIAL
 from transduce.errors import ModelError, SettingsError
-from transduce.models import transformer
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings
 from transduce.text.moses import MosesTokenizer
-from transduce.text.special import SPECIAL
 
 pytest.importorskip("sacremoses", reason="the rules of Moses are sacremoses's")
 ctranslate2 = pytest.importorskip("ctranslate2", reason="packages of Argos are models of CTranslate2")

@@ -15,12 +15,12 @@ from conftest import Notes, break_, bundled_pairs, some_text
 
 import transduce
 from transduce.commands.convert import convert
-from transduce.data.layout import lay_out
+from transduce.core import transformer
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN
 from transduce.errors import ModelError, SettingsError
 from transduce.formats import onnx_out
-from transduce.models import transformer
 from transduce.settings.sections import ModelSettings
-from transduce.text.special import BEGIN
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is run by onnxruntime")
 PAIRS = bundled_pairs(100)

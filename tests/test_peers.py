@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from conftest import SMALL, SOURCE_WORDS, TARGET_WORDS, small_model, source_rows, target_rows
 from torch import Tensor, nn
 
-from transduce.models.seq2seq import Memory
-from transduce.models.transformer import Transformer
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.masks import AttentionMask, causal_mask, segment_mask
-from transduce.nn.positions import sinusoid_table
-from transduce.nn.rows import Rows
-from transduce.text.special import BEGIN, END, PAD
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.masks import AttentionMask, causal_mask, segment_mask
+from transduce.core.positions import sinusoid_table
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import Memory
+from transduce.core.special import BEGIN, END, PAD
+from transduce.core.transformer import Transformer
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 POSITIONS = 37

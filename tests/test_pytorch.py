@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 import transduce
 from transduce.commands.convert import convert
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.positions import sinusoid_table
+from transduce.core.special import BEGIN, END
 from transduce.errors import ModelError
 from transduce.models.load import load
-from transduce.nn.positions import sinusoid_table
-from transduce.text.special import BEGIN, END
 
 sentencepiece = pytest.importorskip("sentencepiece")
 PAIRS = bundled_pairs(400)

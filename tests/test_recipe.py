@@ -17,6 +17,7 @@ import pytest
 from conftest import Notes, break_, bundled_pairs, quick_settings
 
 from transduce import cli
+from transduce.core import schedule
 from transduce.data.build import Part, build_stores
 from transduce.data.corpus import ListCorpus, Pair
 from transduce.data.facts import facts
@@ -34,7 +35,7 @@ from transduce.settings.sections import Overrides, Settings
 from transduce.settings.task import TASKS
 from transduce.text.scripts import script_of
 from transduce.text.tokenizers import Tokenizers
-from transduce.training import checkpoint, divergence, ending, schedule, trainer
+from transduce.training import checkpoint, divergence, ending, trainer
 from transduce.training.distributed import Processes
 from transduce.training.limits import Limits
 from transduce.training.prepare import open_corpora, prepare

@@ -9,8 +9,8 @@ import torch
 from conftest import small_model
 from test_engine import fast, requests
 
-from transduce.decoding.hypotheses import Request
-from transduce.decoding.search import Roles
+from transduce.core.hypotheses import Request
+from transduce.core.search import Roles
 from transduce.errors import SettingsError
 
 pytest.importorskip("triton", reason="the recorded search is made of its kernels")
@@ -20,8 +20,8 @@ import torch
 from conftest import small_model
 from test_engine import fast, lively, requests
 from transduce.decoding.batches import PlainEngine
-from transduce.decoding.hypotheses import Penalty
-from transduce.decoding.search import Roles
+from transduce.core.hypotheses import Penalty
+from transduce.core.search import Roles
 from transduce.engine import refill
 
 refill.SIZES = ({places},)
@@ -43,8 +43,8 @@ import torch
 from conftest import small_model
 from test_engine import MODELS, fast, requests
 from transduce.engine.recorded_encoder import RecordedEncoder
-from transduce.nn.rows import Rows
-from transduce.text.special import END
+from transduce.core.rows import Rows
+from transduce.core.special import END
 
 torch.manual_seed(0)
 tokens, lengths = torch.randint(4, 29, (3, 7)), torch.tensor([7, 1, 4], dtype=torch.int32)
@@ -64,8 +64,8 @@ for changes, is_known in [*((model, model.get("score") != "dot") for model in MO
 WALKED = """
 import numpy as np
 import torch
-from transduce.decoding.hypotheses import Penalty
-from transduce.decoding.search import Roles
+from transduce.core.hypotheses import Penalty
+from transduce.core.search import Roles
 from transduce.engine.recorded import Shape, _empty_slots
 from transduce.engine.walk_back import Found, Only, of_lengths
 from transduce.fast.kernels.walk_back import columns, walk_back

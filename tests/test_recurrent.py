@@ -9,16 +9,16 @@ import torch
 from conftest import SOURCE_WORDS, TARGET_WORDS, bundled_pairs, quick_settings, source_rows, target_rows
 from torch import Tensor
 
+from transduce.core import recurrent
+from transduce.core.hypotheses import Penalty, Request
+from transduce.core.recurrent import Recurrent
+from transduce.core.search import Roles, search
+from transduce.core.special import PAD
 from transduce.data.corpus import ListCorpus
-from transduce.decoding.hypotheses import Penalty, Request
-from transduce.decoding.search import Roles, search
 from transduce.errors import SettingsError
 from transduce.model import Model
-from transduce.models import recurrent
-from transduce.models.recurrent import Recurrent
 from transduce.settings.compose import compose
 from transduce.settings.sections import ModelSettings
-from transduce.text.special import PAD
 from transduce.training.setup import fit
 
 SENTENCES = ([5, 6, 7, 8], [9, 10], [11, 12, 13])

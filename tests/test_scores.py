@@ -11,11 +11,11 @@ import torch
 from conftest import TARGET_WORDS, small_model, source_rows, target_rows
 from torch import Tensor
 
+from transduce.core.attention import MultiHeadAttention, attend, attend_fused, attention_weights
+from transduce.core.hard import Baseline, attend_hard, reinforced
+from transduce.core.masks import AttentionMask, causal_mask
+from transduce.core.scores import Additive, Bilinear, Dot, ScaledDot, ScoreFunction, make_score
 from transduce.errors import SettingsError
-from transduce.nn.attention import MultiHeadAttention, attend, attend_fused, attention_weights
-from transduce.nn.hard import Baseline, attend_hard, reinforced
-from transduce.nn.masks import AttentionMask, causal_mask
-from transduce.nn.scores import Additive, Bilinear, Dot, ScaledDot, ScoreFunction, make_score
 from transduce.settings.compose import compose
 
 NAMES = ["additive", "dot", "scaled", "bilinear"]

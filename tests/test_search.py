@@ -12,10 +12,10 @@ import pytest
 import torch
 from conftest import TARGET_WORDS, small_model, source_rows, target_rows
 
-from transduce.decoding.choose import Best, Draw, Groups, best_continuations
-from transduce.decoding.constrain import Banks, Continuation, share_out, width_of
-from transduce.decoding.hypotheses import Beams, Hypothesis, Penalty, Request, ranked
-from transduce.decoding.rules import (
+from transduce.core import recurrent
+from transduce.core.choose import Best, Draw, Groups, best_continuations
+from transduce.core.hypotheses import Beams, Hypothesis, Penalty, Request, ranked
+from transduce.core.rules import (
     Forbid,
     NoRepeat,
     RepetitionPenalty,
@@ -24,11 +24,11 @@ from transduce.decoding.rules import (
     never_written,
     within_vocabulary,
 )
-from transduce.decoding.search import Roles, Stop, search
-from transduce.decoding.terms import Begun, Term, Written
-from transduce.models import recurrent
+from transduce.core.search import Roles, Stop, search
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
+from transduce.core.terms import Begun, Term, Written
+from transduce.decoding.constrain import Banks, Continuation, share_out, width_of
 from transduce.settings.sections import ModelSettings
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 SENTENCES = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14], [15], [16, 17, 18, 19, 20, 21, 22]]
 LIMITS = [9, 5, 12, 7, 10]
@@ -54,7 +54,7 @@ def tiny_model(kind: str, words: int):
         for weight in model.parameters():
             torch.nn.init.normal_(weight, 0, 0.6)
         return model.eval()
-    from transduce.models import transformer
+    from transduce.core import transformer
 
     settings = ModelSettings(layers=1, d_model=12, d_ff=20, heads=2, tie_source=False, tie_output=False)
     model = transformer.build(settings, 9, words)

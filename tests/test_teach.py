@@ -17,14 +17,14 @@ from transduce import cli
 from transduce.commands.backtranslate import backtranslate
 from transduce.commands.compare import _traces, compare
 from transduce.commands.distill import distill
+from transduce.core.loss import from_teacher
+from transduce.core.special import MADE
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.translator import Translator
 from transduce.errors import DataError, SettingsError, UserError
 from transduce.inspect.compare_page import Difference, compare_page
 from transduce.models.load import load
 from transduce.report import Table
-from transduce.text.special import MADE
-from transduce.training.loss import from_teacher
 from transduce.training.setup import fit
 
 PAIRS = bundled_pairs(60)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import bundled_pairs
 
+from transduce.core.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 from transduce.errors import ModelError, SettingsError
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
-from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
 
 PAIRS = [

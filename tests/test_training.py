@@ -16,6 +16,9 @@ import pytest
 import torch
 from conftest import Notes, bundled_pairs, quick_settings, small_model
 
+from transduce.core import schedule
+from transduce.core.loss import cross_entropy
+from transduce.core.special import PAD
 from transduce.data.corpus import ListCorpus
 from transduce.errors import ModelError, SettingsError, Stopped, UserError
 from transduce.files import metrics
@@ -28,9 +31,7 @@ from transduce.models.load import load
 from transduce.models.weights import read_tensors, restore, weights_of
 from transduce.report import Progress, Report
 from transduce.settings.sections import OptimizerSettings, Settings
-from transduce.text.special import PAD
-from transduce.training import checkpoint, schedule, trainer
-from transduce.training.loss import cross_entropy
+from transduce.training import checkpoint, trainer
 from transduce.training.setup import fit
 from transduce.training.validation import Validation
 

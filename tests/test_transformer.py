@@ -10,13 +10,13 @@ import torch
 from conftest import SMALL, TARGET_WORDS, small_model, source_rows, target_rows
 from torch import nn
 
-from transduce.data.layout import lay_out
-from transduce.models import transformer
+from transduce.core import transformer
+from transduce.core.layout import lay_out
+from transduce.core.special import BEGIN, END
 from transduce.models.kinds import KINDS, new_model, unfilled_model
 from transduce.models.weights import restore, weights_of
 from transduce.settings.compose import compose
 from transduce.settings.presets import find
-from transduce.text.special import BEGIN, END
 
 A, B, C = [5, 6, 7, 8, 9], [10, 11], [12, 13, 14]
 X, Y, Z = [5, 6, 7], [8, 9, 10, 11, 12, 13], [14]
@@ -61,7 +61,7 @@ def test_several_sentences_a_row_equal_one_a_row(options: dict) -> None:
 
 
 def test_packing_gives_the_same_gradients() -> None:
-    from transduce.training.loss import cross_entropy
+    from transduce.core.loss import cross_entropy
 
     def gradients(source: list, target: list) -> dict[str, torch.Tensor]:
         model = small_model()

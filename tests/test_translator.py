@@ -11,8 +11,8 @@ import pytest
 from conftest import bundled_pairs, quick_settings
 
 import transduce
+from transduce.core.hypotheses import Hypothesis
 from transduce.decoding.garbage import garbage_collection_paused
-from transduce.decoding.hypotheses import Hypothesis
 from transduce.errors import ModelError, SettingsError
 from transduce.report import Report
 

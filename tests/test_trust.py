@@ -13,6 +13,7 @@ import torch
 from conftest import bundled_pairs, quick_settings
 
 from transduce import cli
+from transduce.core.special import END, UNKNOWN
 from transduce.data.corpus import ListCorpus
 from transduce.decoding.results import Candidate, Translation, gravest, join
 from transduce.decoding.trust import FEATURES, TRUST, Answer, Trust, Usual, features, read_trust
@@ -21,7 +22,6 @@ from transduce.files.manifest import write_folder
 from transduce.model import Model
 from transduce.models.weights import read_tensors, tensor_bytes
 from transduce.text.scripts import NAMES
-from transduce.text.special import END, UNKNOWN
 from transduce.training import calibrate
 from transduce.training.calibrate import are_good, logistic
 from transduce.training.setup import fit

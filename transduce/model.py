@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, overload
 
 from transduce.adapt.lora import put_adapter, with_adapter
 from transduce.arguments import check_folder, check_languages, check_pairs, check_text, check_texts, shown
+from transduce.core.ensemble import Ensemble
 from transduce.decoding.batches import Engine
 from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.translator import SCORED, Translator
@@ -17,17 +18,16 @@ from transduce.decoding.wishes import Wishes
 from transduce.engine.auto import make_engine
 from transduce.errors import ArgumentError, ModelError, did_you_mean
 from transduce.inspect.trace import trace
-from transduce.models.ensemble import Ensemble
+from transduce.models.device import prepare_device
 from transduce.models.kinds import kind_of
 from transduce.models.load import load, speaking
-from transduce.nn.device import prepare_device
 from transduce.settings.compose import compose
 from transduce.text.glossary import Glossary
 
 if TYPE_CHECKING:
+    from transduce.core.seq2seq import Seq2Seq
     from transduce.decoding.results import TargetScore, Translation
     from transduce.inspect.trace import Trace
-    from transduce.models.seq2seq import Seq2Seq
     from transduce.report import Progress
     from transduce.text.languages import Languages
     from transduce.text.tokenizers import Tokenizers

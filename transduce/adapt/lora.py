@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from transduce.core.low_rank import adapt
+from transduce.core.precision import Linear
+from transduce.core.seq2seq import Seq2Seq
 from transduce.errors import ModelError, SettingsError
-from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_note, read_weights, tensor_bytes, weights_of
-from transduce.nn.low_rank import adapt
-from transduce.nn.precision import Linear
 from transduce.settings.sections import TrainingSettings
 
 PARTS = ("query", "key", "value", "output", "inner", "outer")  # projections of attention and feed-forward layers

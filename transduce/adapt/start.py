@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from transduce.adapt.vocabulary import carried_over
+from transduce.core.seq2seq import Seq2Seq
 from transduce.errors import SettingsError
 from transduce.files.run_folder import MODEL
 from transduce.models.load import load_text
-from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_weights, restore
 from transduce.report import Report
 from transduce.settings.entries import Entry, convert, entries

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.models.seq2seq import Seq2Seq
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import UNKNOWN
 from transduce.models.weights import shapes
-from transduce.text.special import UNKNOWN
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 

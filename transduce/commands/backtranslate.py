@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from transduce.commands import Hidden
 from transduce.commands.lines import check_files, write_translations
+from transduce.core.special import MADE
 from transduce.report import SILENT
-from transduce.text.special import MADE
 
 if TYPE_CHECKING:
     from transduce.decoding.results import Translation

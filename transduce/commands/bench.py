@@ -130,7 +130,7 @@ def _one(recipe: Recipe, data: Path, run: Path, settings: Settings, report: Repo
     from transduce.files import metrics
     from transduce.files.run_folder import RunFolder
     from transduce.inspect.curve import curve_at_the_end
-    from transduce.nn.device import prepare_device
+    from transduce.models.device import prepare_device
     from transduce.training.setup import fit
 
     begin = time.monotonic()

@@ -97,9 +97,9 @@ def _try_updates(settings: Settings) -> tuple[int, str, float]:
     """Number of weights, device, and target tokens a second of forward and backward on random text."""
     import torch
 
+    from transduce.core.rows import Rows
+    from transduce.models.device import prepare_device
     from transduce.models.kinds import new_model
-    from transduce.nn.device import prepare_device
-    from transduce.nn.rows import Rows
 
     device, size = prepare_device("auto"), max(8, settings.text.vocabulary)
     model = new_model(settings.model, size, size).to(device).train()

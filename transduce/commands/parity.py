@@ -152,8 +152,8 @@ def _largest_difference(model: Model, lines: list[str], translations: list[str],
     """Between log-probabilities of tokens: those of our translations, given the source and the tokens before."""
     import numpy as np
 
+    from transduce.core.special import END
     from transduce.decoding.forced import forced_log_probabilities
-    from transduce.text.special import END
 
     sources, targets = model.tokenizers.source.encode(lines), model.tokenizers.target.encode(translations)
     largest = [0.0]

@@ -15,8 +15,8 @@ from transduce.errors import ModelError, SettingsError
 from transduce.report import Report, Table
 
 if TYPE_CHECKING:
+    from transduce.core.seq2seq import Seq2Seq
     from transduce.model import Model
-    from transduce.models.seq2seq import Seq2Seq
     from transduce.settings.sections import SearchSettings
     from transduce.text.languages import Languages
 
@@ -76,10 +76,10 @@ def to_hugging_face(model: Model, destination: Path, lines: list[str], report: R
 
 
 def to_ctranslate2(model: Model, destination: Path, quantization: str | None, lines: list[str], report: Report) -> Sent:
+    from transduce.core.transformer import Transformer
     from transduce.files.atomic import write_files
     from transduce.formats import ctranslate2_out
     from transduce.formats.ctranslate2_text import token_there
-    from transduce.models.transformer import Transformer
     from transduce.text.languages import languages_of, mark_of
 
     assert isinstance(model.model, Transformer)
@@ -129,10 +129,10 @@ def to_onnx(
     """Two graphs, the vocabularies, what a search needs to know, and a program that is all of it."""
     import inspect
 
+    from transduce.core.transformer import Transformer
     from transduce.files import strict_json
     from transduce.files.atomic import write_files
     from transduce.formats import onnx_out
-    from transduce.models.transformer import Transformer
 
     assert isinstance(model.model, Transformer)
     graphs = onnx_out.files(model.model)
@@ -161,12 +161,12 @@ def _power(s: SearchSettings) -> dict[str, Any]:
 
 def load_as(source: Path, to: str, languages: Languages, report: Report) -> Model:
     """The model as the other system will have it: it does nothing to text before that is cut into tokens."""
+    from transduce.core.special import BEGIN, PAD, UNKNOWN
     from transduce.decoding.marks import marks_of
     from transduce.formats import ctranslate2_out, hugging_face_out, onnx_out
     from transduce.model import Model
     from transduce.models.load import load
     from transduce.text.languages import EVERY_TEXT, languages_of, with_languages
-    from transduce.text.special import BEGIN, PAD, UNKNOWN
     from transduce.text.tokenizers import Tokenizers
 
     model, tokenizers, settings = load(source)

@@ -108,7 +108,7 @@ def _begin(threads: int, share: float, path: Path, device: str, how: dict[str, A
     import torch
 
     from transduce.model import Model
-    from transduce.nn.device import choose_device
+    from transduce.models.device import choose_device
 
     torch.set_num_threads(threads)
     global loaded, fault

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from transduce.data.layout import Sentences, sentences, shifted, with_end
+from transduce.core.layout import Sentences, sentences, shifted, with_end
+from transduce.core.rows import Rows
 from transduce.data.plan import Plan, Slots, bucketed, packed
 from transduce.data.store import Store
 from transduce.errors import DataError
-from transduce.nn.rows import Rows
 from transduce.settings.sections import BatchSettings
 
 ROW, ROW_STEP = 128, 64  # slots of a packed row unless set; made longer by so many for longer sentences

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transduce.core.special import UNKNOWN
 from transduce.data.drawn import drawn
 from transduce.errors import DataError
 from transduce.files import strict_json
 from transduce.files.reading import SMALL, problem_with, read_bytes, sha256
-from transduce.text.special import UNKNOWN
 
 COLUMNS = 5  # of the index: source begin, source length, target begin, target length, line in the corpus
 SOURCE, TARGET, INDEX, TEXT, FACTS = "source.tokens", "target.tokens", "index", "text.jsonl", "store.json"

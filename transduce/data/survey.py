@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 
+from transduce.core.special import MADE
 from transduce.data.corpus import Corpus, Pair, Stretch, numbered, parts_of
 from transduce.data.drawn import drawn
 from transduce.errors import DataError
 from transduce.report import SILENT, Report
 from transduce.text.languages import is_typed_mark
 from transduce.text.normalise import normalise
-from transduce.text.special import MADE
 
 ENOUGH = 250_000  # pairs for a vocabulary, drawn; SentencePiece keeps its text in memory, about 1 kB a pair
 SHOWN_EVERY = 10_000  # pairs between two looks at the progress

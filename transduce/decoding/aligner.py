@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import BEGIN, END, PAD
 from transduce.data.batches import Batch
 from transduce.decoding.alignment import Aligner, source_positions
-from transduce.models.seq2seq import Seq2Seq
-from transduce.text.special import BEGIN, END, PAD
 
 MOST_TOKENS = 50_000  # of the target that are looked at
 SMOOTHING = 1.0  # weight of what a target token's own frequency says

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import BEGIN, END, PAD
 from transduce.decoding.batches import batches
 from transduce.errors import SettingsError
-from transduce.models.seq2seq import Seq2Seq
-from transduce.nn.rows import Rows
 from transduce.settings.sections import Settings
-from transduce.text.special import BEGIN, END, PAD
 
 _FORM = re.compile(r"(\d+)\.(\d+|mean) (writes|reads)")
 

@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 import torch
 
-from transduce.decoding.choose import Best
-from transduce.decoding.hypotheses import Hypothesis, Request
-from transduce.decoding.rules import at_least, within_vocabulary
-from transduce.decoding.search import Roles, search
-from transduce.models.seq2seq import Seq2Seq
+from transduce.core.choose import Best
+from transduce.core.hypotheses import Hypothesis, Request
+from transduce.core.rules import at_least, within_vocabulary
+from transduce.core.search import Roles, search
+from transduce.core.seq2seq import Seq2Seq
 
 FEW = 20  # lines: whoever asks for fewer at a time may do so again and again
 MOST_WORKERS = 4  # threads; Python runs one at a time, and more would wait for one another

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.decoding.choose import Chosen, End
-from transduce.decoding.hypotheses import IMPOSSIBLE, Beams
-from transduce.decoding.terms import Begun, Term, Written
-from transduce.text.special import END
+from transduce.core.choose import Chosen, End
+from transduce.core.hypotheses import IMPOSSIBLE, Beams
+from transduce.core.special import END
+from transduce.core.terms import Begun, Term, Written
 
 WIDEST = 64  # hypotheses of a sentence, if its beam or its terms are not more
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transduce.data.layout import lay_out
+from transduce.core.layout import lay_out
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import BEGIN, END
 from transduce.decoding.batches import batches
 from transduce.decoding.results import TargetScore
 from transduce.decoding.sentences import shortened
-from transduce.models.seq2seq import Seq2Seq
-from transduce.text.special import BEGIN, END
 
 
 @torch.inference_mode()

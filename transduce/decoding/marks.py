@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.decoding.hypotheses import IMPOSSIBLE, Beams, Hypothesis, Request
+from transduce.core.hypotheses import IMPOSSIBLE, Beams, Hypothesis, Request
+from transduce.core.special import END
 from transduce.text.protect import MARKS
-from transduce.text.special import END
 from transduce.text.tokenizers import Tokenizer
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from transduce.decoding.choose import Best, Chooser, Draw, Groups
-from transduce.decoding.constrain import Banks, width_of
-from transduce.decoding.hypotheses import Penalty, Request
-from transduce.decoding.rules import (
+from transduce.core.choose import Best, Chooser, Draw, Groups
+from transduce.core.hypotheses import Penalty, Request
+from transduce.core.rules import (
     NoRepeat,
     RepetitionPenalty,
     Rule,
@@ -15,7 +14,8 @@ from transduce.decoding.rules import (
     begin_with_prefix,
     within_vocabulary,
 )
-from transduce.decoding.search import Roles
+from transduce.core.search import Roles
+from transduce.decoding.constrain import Banks, width_of
 from transduce.decoding.wording import Wording
 from transduce.settings.sections import SearchSettings
 

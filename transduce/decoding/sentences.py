@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transduce.core.special import END, UNKNOWN
 from transduce.decoding.trust import Usual
 from transduce.text.case import is_shouted
 from transduce.text.languages import typed_marks
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection
 from transduce.text.sentences import halve, split_sentences
-from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 CAPITALS = "A E I N R S T"  # a vocabulary that has these has capitals

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transduce.core.special import SPECIAL
 from transduce.data.lexicon import learn_lexicon
 from transduce.errors import DataError
-from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 MOST_CELLS = 20_000_000  # of text that it is learned from: source token beside target token

@@ -9,12 +9,14 @@ from typing import Self, overload
 
 import numpy as np
 
+from transduce.core.ensemble import Ensemble
+from transduce.core.hypotheses import Hypothesis, Request
+from transduce.core.seq2seq import Seq2Seq
 from transduce.decoding.alignment import align, aligner_of
 from transduce.decoding.batches import FEW, Engine, PlainEngine
 from transduce.decoding.constrain import width_of
 from transduce.decoding.forced import alternatives, score_targets
 from transduce.decoding.garbage import garbage_collection_paused
-from transduce.decoding.hypotheses import Hypothesis, Request
 from transduce.decoding.lengths import Lengths
 from transduce.decoding.marks import Marks
 from transduce.decoding.mbr import most_like_the_others
@@ -25,8 +27,6 @@ from transduce.decoding.trust import Answer, Trust, Verdict, usual_of
 from transduce.decoding.wishes import Wishes, with_prefixes
 from transduce.decoding.wording import Wording
 from transduce.errors import SettingsError
-from transduce.models.ensemble import Ensemble
-from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Progress
 from transduce.settings.compose import compose
 from transduce.settings.sections import Settings

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from transduce.core.special import END, UNKNOWN
 from transduce.errors import ModelError
 from transduce.files.manifest import read_manifest, verify
 from transduce.models.weights import read_tensors
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
 from transduce.text.scripts import NAMES, script_ids
-from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import FOREIGN
 
 TRUST = "trust.safetensors"

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.core.rules import Forbid
+from transduce.core.special import END, UNKNOWN
+from transduce.core.terms import Term, Written
 from transduce.decoding.marks import Marks
-from transduce.decoding.rules import Forbid
 from transduce.decoding.sentences import Sentence
 from transduce.decoding.shortlist import ShortlistIds
-from transduce.decoding.terms import Term, Written
 from transduce.decoding.wishes import Wishes
 from transduce.errors import DataError
 from transduce.settings.pattern import Pattern
@@ -23,7 +24,6 @@ from transduce.text.glossary import Glossary
 from transduce.text.normalise import normalise
 from transduce.text.protect import NOTHING, Hidden, Protection, without_marks
 from transduce.text.scripts import is_unspaced
-from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizer
 
 SPACE = "▁"  # how tokenizers print the space before a word

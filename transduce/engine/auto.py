@@ -7,19 +7,19 @@ from functools import cached_property
 
 import torch
 
+from transduce.core.choose import Best
+from transduce.core.ensemble import Ensemble
+from transduce.core.hypotheses import Hypothesis, Request
+from transduce.core.search import Roles
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.transformer import Transformer
 from transduce.decoding.batches import FEW, Engine, PlainEngine
-from transduce.decoding.choose import Best
-from transduce.decoding.hypotheses import Hypothesis, Request
-from transduce.decoding.search import Roles
 from transduce.engine.blas import address_of_sgemm
 from transduce.engine.ctranslate2_engine import CTranslate2Engine
 from transduce.engine.incremental import Incremental
 from transduce.engine.weights import alike, cast_copy, decoder_weights
 from transduce.errors import SettingsError
 from transduce.fast import kernels
-from transduce.models.ensemble import Ensemble
-from transduce.models.seq2seq import Seq2Seq
-from transduce.models.transformer import Transformer
 from transduce.settings.sections import SearchSettings
 
 LARGE = 20_000_000  # weights of a model that is

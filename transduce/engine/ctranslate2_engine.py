@@ -21,18 +21,18 @@ from typing import Any, cast
 
 import torch
 
+from transduce.core.choose import Best
+from transduce.core.hypotheses import Hypothesis, Request, ranked
+from transduce.core.layers import EncoderLayer
+from transduce.core.rules import Forbid, NoRepeat, RepetitionPenalty, at_least, begin_with_prefix
+from transduce.core.search import Roles
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import BEGIN, END, PAD
+from transduce.core.transformer import Transformer
 from transduce.decoding.batches import batches
-from transduce.decoding.choose import Best
-from transduce.decoding.hypotheses import Hypothesis, Request, ranked
-from transduce.decoding.rules import Forbid, NoRepeat, RepetitionPenalty, at_least, begin_with_prefix
-from transduce.decoding.search import Roles
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_out import convert, library, token_name, why_not
-from transduce.models.seq2seq import Seq2Seq
-from transduce.models.transformer import Transformer
-from transduce.nn.layers import EncoderLayer
 from transduce.signals import usable_cores
-from transduce.text.special import BEGIN, END, PAD
 
 KEPT = 8  # converted models
 PART = "part-"  # how the names of folders begin that are being written, or deleted

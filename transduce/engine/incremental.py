@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.core.masks import AttentionMask
+from transduce.core.precision import Affine
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import Memory, State
+from transduce.core.transformer import Transformer, WithEncoder
 from transduce.engine.weights import DecoderWeights, Heads, Norm
-from transduce.models.seq2seq import Memory, State
-from transduce.models.transformer import Transformer, WithEncoder
-from transduce.nn.masks import AttentionMask
-from transduce.nn.precision import Affine
-from transduce.nn.rows import Rows
 
 GROWTH = 16  # steps beyond the source's length that caches have room for at first, and by which they grow
 

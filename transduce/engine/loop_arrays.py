@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.core.precision import Affine
 from transduce.engine import loops
 from transduce.engine.weights import Norm
-from transduce.nn.precision import Affine
 
 Array = np.ndarray
 Product = tuple[Array, Array]  # W (K, N) and b

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.core.precision import Affine
+from transduce.core.seq2seq import Memory
 from transduce.engine import loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_arrays import Array, Buffers, FeedForwardArrays, NormArrays, Product, as_norm, as_product
 from transduce.engine.weights import DecoderWeights, position_table
-from transduce.models.seq2seq import Memory
-from transduce.nn.precision import Affine
 
 
 class DecoderArrays(NamedTuple):

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import Memory
 from transduce.engine import loop_arrays, loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_arrays import FeedForwardArrays, NormArrays, Product, as_norm, as_product
 from transduce.engine.weights import EncoderWeights, alike, encoder_weights
-from transduce.models.seq2seq import Memory
-from transduce.nn.rows import Rows
 
 SLOTS = 512  # of sentences that go through together: what they write stays in the processor's cache
 Encoding = tuple[tuple[Product, Product, NormArrays], FeedForwardArrays]  # a layer

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 
 from transduce.compiled import is_on_disk
-from transduce.data.layout import lay_out
+from transduce.core.hypotheses import IMPOSSIBLE, Hypothesis, Request
+from transduce.core.layout import lay_out
+from transduce.core.search import LEAVING, Roles, moved_up
+from transduce.core.special import BEGIN, END
 from transduce.decoding.batches import PlainEngine
-from transduce.decoding.hypotheses import IMPOSSIBLE, Hypothesis, Request
-from transduce.decoding.search import LEAVING, Roles, moved_up
 from transduce.engine import loops
 from transduce.engine.incremental import Incremental
 from transduce.engine.loop_decoder import DecoderArrays, LoopDecoder
 from transduce.engine.loop_encoder import LoopEncoder
 from transduce.engine.walk_back import Found, of_lengths
-from transduce.text.special import BEGIN, END
 
 
 class Table(NamedTuple):

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from transduce.compiled import external, kernel
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
 from transduce.engine.blas import address_of_sgemm
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
 
 QUERIES = 64  # of a source at a time, so that a long one takes little memory
 COLUMNS = 128  # whose highest logit is looked at before the others are

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.decoding.hypotheses import IMPOSSIBLE, Penalty
-from transduce.decoding.search import Stop
+from transduce.core.hypotheses import IMPOSSIBLE, Penalty
+from transduce.core.search import Stop
+from transduce.core.special import BEGIN
 from transduce.engine.recorded_encoder import RecordedEncoder
 from transduce.engine.recorded_parts import embedded, inner, joined
 from transduce.engine.walk_back import of_lengths
 from transduce.engine.weights import Heads, Layer, Norm
 from transduce.fast.kernels.choose import Slots, choose
 from transduce.fast.kernels.decode_attention import look_at_memory, look_back, put_memory
-from transduce.text.special import BEGIN
 
 REHEARSALS = 2  # runs before a recording, in which kernels are compiled and libraries choose their ways
 ARRIVING = (1, 8, 64, 256, 512, 1024, 2048)  # sentences whose arrival together is recorded too

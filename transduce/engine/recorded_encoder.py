@@ -1,4 +1,4 @@
-"""The encoder of a recorded search: the layers of nn/layers.py, from weights that are laid out once."""
+"""The encoder of a recorded search: the layers of core/layers.py, from weights that are laid out once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.core.rows import Rows
+from transduce.core.transformer import Embedding
 from transduce.engine.incremental import Incremental
 from transduce.engine.recorded_parts import embedded, inner, joined
 from transduce.engine.weights import EncoderWeights, encoder_weights
 from transduce.fast.kernels import WIDEST_HEAD
 from transduce.fast.kernels.segment_attention import segment_attention
-from transduce.models.transformer import Embedding
-from transduce.nn.rows import Rows
 
 
 class RecordedEncoder:

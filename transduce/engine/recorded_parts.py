@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.core.precision import Affine
+from transduce.core.transformer import Embedding
 from transduce.engine.weights import Norm, position_table
 from transduce.fast.kernels.decode_attention import add_norm, embed
-from transduce.models.transformer import Embedding
-from transduce.nn.precision import Affine
 
 
 def embedded(embedding: Embedding, tokens: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:

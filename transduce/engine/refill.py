@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.hypotheses import Hypothesis, Request
-from transduce.decoding.search import Roles
+from transduce.core.hypotheses import Hypothesis, Request
+from transduce.core.search import Roles
 from transduce.engine.incremental import Incremental
 from transduce.engine.places import Look, Places
 from transduce.engine.recorded import ARRIVING, RecordedSearch, Shape

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.hypotheses import Request
+from transduce.core.hypotheses import Request
+from transduce.core.special import END
 from transduce.engine.recorded import ARRIVING, MOST, SOURCE, TOKENS
-from transduce.text.special import END
 
 AHEAD = 16  # parts that lie on the GPU and have no place yet
 SLOTS = 2**16  # of a part, empty ones included, where it has more than one sentence

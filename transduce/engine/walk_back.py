@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transduce.decoding.hypotheses import IMPOSSIBLE, Hypothesis, Penalty
-from transduce.decoding.search import Roles
+from transduce.core.hypotheses import IMPOSSIBLE, Hypothesis, Penalty
+from transduce.core.search import Roles
 
 
 class Found(NamedTuple):

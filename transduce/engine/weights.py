@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.dropout import Dropout
+from transduce.core.layers import DecoderLayer, EncoderLayer
+from transduce.core.precision import Affine, LayerNorm, Linear
+from transduce.core.scores import Dot, ScaledDot
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.transformer import Embedding, Transformer, WithEncoder
 from transduce.fast.modules import is_known
-from transduce.models.seq2seq import Seq2Seq
-from transduce.models.transformer import Embedding, Transformer, WithEncoder
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.dropout import Dropout
-from transduce.nn.layers import DecoderLayer, EncoderLayer
-from transduce.nn.precision import Affine, LayerNorm, Linear
-from transduce.nn.scores import Dot, ScaledDot
 
 
 class Norm(NamedTuple):

@@ -1,4 +1,4 @@
-"""Fast modules that take the place of plain ones, each beside its plain twin in nn/.
+"""Fast modules that take the place of plain ones, each beside its plain twin in core/.
 
 `make_fast` goes through a working copy of a model and changes the class of every module for which there is a fast one:
 its weights and their names stay. It looks for exactly the modules it knows, with exactly the attributes it knows. A
@@ -14,15 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.cache import KeysValues
+from transduce.core.layers import FeedForward, Residual
+from transduce.core.low_rank import LowRank
+from transduce.core.masks import AttentionMask, Segments
+from transduce.core.precision import LayerNorm, Linear, linear_together
+from transduce.core.scores import ScaledDot
 from transduce.fast import kernels
 from transduce.fast.kernels.feed_forward import FeedForwardInOne
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.cache import KeysValues
-from transduce.nn.layers import FeedForward, Residual
-from transduce.nn.low_rank import LowRank
-from transduce.nn.masks import AttentionMask, Segments
-from transduce.nn.precision import LayerNorm, Linear, linear_together
-from transduce.nn.scores import ScaledDot
 
 # What the twins read, and engine/weights.py. A module that has more computes something that they do not know.
 KNOWN: dict[type[nn.Module], set[str]] = {

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy together with the projection that makes the logits; the plain twin is training/loss.py.
+"""Label-smoothed cross-entropy together with the projection that makes the logits; the plain twin is core/loss.py.
 
 The logits of a batch are the largest thing in training (25,000 tokens x 32,000 words) and needed for a moment only. So
 they are computed a slice of tokens at a time, and since the gradient of a slice is known as soon as its softmax is, it
@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.precision import Linear
-from transduce.text.special import PAD, UNKNOWN
+from transduce.core.precision import Linear
+from transduce.core.special import PAD, UNKNOWN
 
 SLICE = 110_000_000  # numbers in a slice of logits at most: 220 MB in bfloat16; with small ones products get slower
 

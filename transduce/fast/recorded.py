@@ -10,13 +10,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from transduce.core.flat import FlatWeights
+from transduce.core.rows import Rows
 from transduce.data.batches import Batch
 from transduce.errors import UserError
 from transduce.fast import kernels
-from transduce.fast.flat import FlatWeights
 from transduce.fast.projected_loss import projected_cross_entropy
 from transduce.fast.working_copy import WorkingCopy
-from transduce.nn.rows import Rows
 
 
 def can_record(device: str) -> bool:

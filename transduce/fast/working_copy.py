@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.fast.flat import FlatWeights
-from transduce.models.seq2seq import Seq2Seq
-from transduce.nn.precision import Linear
+from transduce.core.flat import FlatWeights
+from transduce.core.precision import Linear
+from transduce.core.seq2seq import Seq2Seq
 
 
 class WorkingCopy(NamedTuple):

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.core.positions import fairseq_table, kind_of_table
+from transduce.core.special import BEGIN, PAD, UNKNOWN
 from transduce.errors import ModelError, SettingsError
 from transduce.formats.binary import Binary, read_binary
 from transduce.formats.converted import Converted
 from transduce.formats.ctranslate2_text import facts_of, names_of, special_of, text_of
 from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import NEVER, Vocabulary
-from transduce.nn.positions import fairseq_table, kind_of_table
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
-from transduce.text.special import BEGIN, PAD, UNKNOWN
 from transduce.text.tokenizers import file_names
 
 MODEL = "model.bin"

@@ -16,16 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.layers import DecoderLayer, EncoderLayer, FeedForward
+from transduce.core.positions import LearnedPositions
+from transduce.core.precision import LayerNorm, Linear
+from transduce.core.scores import ScaledDot
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import SPECIAL
+from transduce.core.transformer import Embedding, Transformer
 from transduce.errors import SettingsError
 from transduce.formats.ctranslate2_text import token_there
-from transduce.models.seq2seq import Seq2Seq
-from transduce.models.transformer import Embedding, Transformer
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward
-from transduce.nn.positions import LearnedPositions
-from transduce.nn.precision import LayerNorm, Linear
-from transduce.nn.scores import ScaledDot
-from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 

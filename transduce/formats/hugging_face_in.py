@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from transduce.core.special import PAD
 from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import SMALL
 from transduce.formats.converted import Converted
@@ -22,7 +23,6 @@ from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import NEVER, Vocabulary
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
-from transduce.text.special import PAD
 from transduce.text.tokenizers import file_names
 
 CONFIG, GENERATION = "config.json", "generation_config.json"

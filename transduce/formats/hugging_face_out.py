@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.core.positions import halves_table
+from transduce.core.special import END
 from transduce.errors import ModelError
 from transduce.files import strict_json
 from transduce.formats.hugging_face_in import (
@@ -33,10 +35,8 @@ from transduce.formats.hugging_face_text_out import TextOut, text_of_bytes, text
 from transduce.formats.hugging_face_weights import WEIGHTS
 from transduce.models.load import Loaded
 from transduce.models.weights import tensor_bytes
-from transduce.nn.positions import halves_table
 from transduce.settings.sections import ModelSettings, SearchSettings, Settings
 from transduce.text.normalise import normalise
-from transduce.text.special import END
 
 WRITES = ("output", "outer")  # modules whose outputs go into the residual stream; others read it
 TEXTS = {"marian": text_of_two, "pegasus": text_of_two, "bart": text_of_bytes}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from transduce.core.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 from transduce.errors import ModelError
 from transduce.files import strict_json
 from transduce.formats.hugging_face_json import FAIRSEQ, TOKENIZER, merges_of, tokenizer_json
@@ -16,7 +17,6 @@ from transduce.formats.pieces import kind_of, read_pieces, with_pieces
 from transduce.formats.vocabulary import Special
 from transduce.models.load import Loaded
 from transduce.text.languages import EVERY_TEXT, languages_of, mark_of
-from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 
 TOLD = "tokenizer_config.json"  # of which class a tokenizer is
 _M2M100 = (

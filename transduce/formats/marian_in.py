@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.core.special import BEGIN
 from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import DAMAGED, SMALL, VOCABULARY, open_regular, problem_with
 from transduce.formats.converted import Converted
@@ -23,7 +24,6 @@ from transduce.formats.vocabulary import Special, Vocabulary, mark_in_text, mark
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
-from transduce.text.special import BEGIN
 from transduce.text.tokenizers import file_names
 
 ENDING = ".npz"

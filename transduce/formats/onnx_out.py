@@ -20,15 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from transduce.core.positions import LearnedPositions
+from transduce.core.precision import LayerNorm, Linear
+from transduce.core.scores import Dot, ScaledDot
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import BEGIN, END
+from transduce.core.transformer import Embedding, Transformer
 from transduce.errors import ModelError, SettingsError
-from transduce.models.seq2seq import Seq2Seq
-from transduce.models.transformer import Embedding, Transformer
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
-from transduce.nn.positions import LearnedPositions
-from transduce.nn.precision import LayerNorm, Linear
-from transduce.nn.scores import Dot, ScaledDot
-from transduce.text.special import BEGIN, END
 
 if TYPE_CHECKING:
     from transduce.formats.onnx_runner import Translator as OnnxTranslator

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from transduce.core.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 from transduce.errors import ModelError
-from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 
 NORMAL, UNKNOWN_KIND, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of pieces
 PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of a model

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from transduce.core.positions import kind_of_table
 from transduce.errors import ModelError, SettingsError
 from transduce.files.reading import SMALL
 from transduce.formats.converted import Converted
@@ -26,7 +27,6 @@ from transduce.formats.json_files import number, read_json, whole
 from transduce.formats.pieces import kind_of, read_pieces, renumbered
 from transduce.formats.tensors import Tensors
 from transduce.formats.vocabulary import Special, Vocabulary
-from transduce.nn.positions import kind_of_table
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, ModelSettings
 from transduce.text.languages import EVERY_TEXT, mark_of

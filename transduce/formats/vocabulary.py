@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from transduce.core.special import BEGIN, SPECIAL
 from transduce.errors import ModelError
 from transduce.formats.pieces import kind_of
-from transduce.text.special import BEGIN, SPECIAL
 
 NEVER = -30.0  # on the logit of a token that is never written: nothing beside the others, and no infinity
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import torch
 
+from transduce.core.attention import attention_weights
+from transduce.core.loss import cross_entropy
+from transduce.core.masks import causal_mask, segment_mask
+from transduce.core.positions import sinusoid_table
+from transduce.core.schedule import Decay, learning_rate
+from transduce.core.scores import Dot, ScaledDot, ScoreFunction
 from transduce.inspect.plots import BLUE, COLOURS, GREEN, ORANGE, figure, save
-from transduce.nn.attention import attention_weights
-from transduce.nn.masks import causal_mask, segment_mask
-from transduce.nn.positions import sinusoid_table
-from transduce.nn.scores import Dot, ScaledDot, ScoreFunction
 from transduce.settings.compose import compose
 from transduce.settings.sections import OptimizerSettings
-from transduce.training.loss import cross_entropy
-from transduce.training.schedule import Decay, learning_rate
 
 
 def positions(output: Path, length: int = 100, d_model: int = 128) -> Path:

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from transduce.data.layout import lay_out
+from transduce.core.hypotheses import Beams, Request
+from transduce.core.layout import lay_out
+from transduce.core.rules import never_written
+from transduce.core.search import search
+from transduce.core.special import BEGIN, END, SPECIAL
 from transduce.decoding.alignment import Aligner, aligner_of
-from transduce.decoding.hypotheses import Beams, Request
 from transduce.decoding.mbr import most_like_the_others
 from transduce.decoding.roles import for_requests, make_roles
-from transduce.decoding.rules import never_written
-from transduce.decoding.search import search
 from transduce.decoding.sentences import Sentence, sentences_of
 from transduce.decoding.translator import Translator
 from transduce.decoding.trust import usual_of
@@ -30,7 +31,6 @@ from transduce.inspect.words import joined, merge, words
 from transduce.models.kinds import kind_of
 from transduce.text.normalise import normalise
 from transduce.text.protect import Hidden
-from transduce.text.special import BEGIN, END, SPECIAL
 from transduce.text.tokenizers import Tokenizer
 
 BEST = 5  # next tokens shown at each step

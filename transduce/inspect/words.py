@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from transduce.core.special import SPECIAL
 from transduce.text.case import OF_WORD
 from transduce.text.scripts import is_unspaced
-from transduce.text.special import SPECIAL
 
 
 def words(tokens: Sequence[str]) -> list[int]:

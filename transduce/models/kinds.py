@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from transduce.models import classifier, recurrent, transformer
-from transduce.models.seq2seq import Seq2Seq
+from transduce.core import classifier, recurrent, transformer
+from transduce.core.seq2seq import Seq2Seq
 from transduce.settings.sections import ModelSettings
 
 

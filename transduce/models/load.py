@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from transduce.core.seq2seq import Seq2Seq
 from transduce.errors import ModelError, SettingsError
 from transduce.files.manifest import WAY_OUT, read_manifest, verify
 from transduce.files.run_folder import CONFIG, MODEL, weights_name
 from transduce.models.kinds import shapes_of, unfilled_model
-from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_shapes, read_weights, refuse_other_shapes, restore
 from transduce.settings import config_file
 from transduce.settings.sections import ModelSettings, Settings

@@ -13,10 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from transduce.core.low_rank import LowRank
 from transduce.errors import ModelError
 from transduce.files.manifest import WAY_OUT
 from transduce.files.reading import problem_with
-from transduce.nn.low_rank import LowRank
 
 Shape = tuple[int, ...]
 FLOATS = ("F64", "F32", "F16", "BF16")  # types a weight may have, as safetensors calls them

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from transduce.core.special import BEGIN, END, PAD, SPECIAL
 from transduce.errors import SettingsError
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
-from transduce.text.special import BEGIN, END, PAD, SPECIAL
 
 NEEDS = "this model cuts text by bytes, as BART does, which needs an extra: pip install tokenizers"
 SPACE = "▁"

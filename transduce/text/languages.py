@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from transduce.core.special import END
 from transduce.errors import SettingsError, did_you_mean
 from transduce.settings.sections import TextSettings
-from transduce.text.special import END
 
 if TYPE_CHECKING:
     from transduce.text.tokenizers import Tokenizer

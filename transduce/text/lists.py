@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from transduce.core.special import BEGIN, END, PAD, SPECIAL, UNKNOWN, UNKNOWN_SURFACE
 from transduce.errors import SettingsError
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
 from transduce.text.scripts import WORD
-from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN, UNKNOWN_SURFACE
 
 _WORD = re.compile(rf" ?[{WORD}]+| ?[^\s{WORD}]")
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+from transduce.core.special import END, SPECIAL, UNKNOWN
 from transduce.errors import SettingsError
 from transduce.files import strict_json
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
-from transduce.text.special import END, SPECIAL, UNKNOWN
 
 NEEDS = "this model cuts text by the rules of Moses, which needs an extra: pip install sacremoses"
 GOES_ON, WORD_END = "@@", "</w>"

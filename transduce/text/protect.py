@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
+from transduce.core.special import SPECIAL
 from transduce.settings.pattern import Pattern
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
 from transduce.text.scripts import SPACED, WORD, is_unspaced
-from transduce.text.special import SPECIAL
 
 MARKS = "".join(map(chr, range(0x10FF00, 0x10FF10)))  # private characters: sixteen items of a sentence can be hidden
 _MARK = re.compile(f"[{MARKS}]")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from transduce.core.special import SPECIAL
 from transduce.text.languages import is_typed_mark
-from transduce.text.special import SPECIAL
 
 
 class Sampler:

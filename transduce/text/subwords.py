@@ -10,11 +10,11 @@ from random import Random
 
 import sentencepiece
 
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN, UNKNOWN_SURFACE
 from transduce.errors import SettingsError
 from transduce.settings.sections import TextSettings
 from transduce.text.normalise import normalise
 from transduce.text.sampling import Sampler
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN, UNKNOWN_SURFACE
 
 _LONG_WORD = re.compile(r"\S{10000}")
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from transduce.core.special import UNKNOWN
 from transduce.errors import ModelError
 from transduce.files.reading import VOCABULARY, read_bytes
 from transduce.settings.sections import TextSettings
@@ -21,7 +22,6 @@ from transduce.text.languages import Marked, begun_with
 from transduce.text.lists import CharacterTokenizer, LabelTokenizer, ListTokenizer, WordTokenizer
 from transduce.text.moses import MosesTokenizer
 from transduce.text.protect import MARKS, Protection
-from transduce.text.special import UNKNOWN
 from transduce.text.subwords import SubwordTokenizer, WrongVocabulary
 
 FOREIGN = ("bytes", "moses")  # tokenizers that only converted models have; their pieces show no spaces

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from transduce.core.flat import FlatWeights
 from transduce.errors import ModelError
-from transduce.fast.flat import FlatWeights
 from transduce.files.manifest import verify
 from transduce.models.weights import Shape, read_shapes, read_weights
 

@@ -12,6 +12,7 @@ from random import Random
 
 import numpy as np
 
+from transduce.core.special import UNKNOWN
 from transduce.data.drawn import drawn
 from transduce.data.store import Side, Store
 from transduce.decoding.sentences import sentences_of
@@ -20,7 +21,6 @@ from transduce.decoding.trust import FEATURES, Answer, Trust, Usual, features, u
 from transduce.evaluate import chrf_of_each
 from transduce.text.normalise import normalise
 from transduce.text.scripts import script_of
-from transduce.text.special import UNKNOWN
 
 FEWEST, MOST = 100, 500  # lines of validation text
 ENOUGH = 3_000_000  # tokens of training text

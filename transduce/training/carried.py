@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import SPECIAL
 from transduce.errors import SettingsError
 from transduce.fasttext.word_vectors import WordVectors, load_vectors
-from transduce.models.seq2seq import Seq2Seq
 from transduce.report import Report
 from transduce.settings.sections import Settings
-from transduce.text.special import SPECIAL
 from transduce.text.tokenizers import Tokenizer, Tokenizers
 
 SPACE = "▁"  # how tokenizers print the space before a word

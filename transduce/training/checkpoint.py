@@ -21,8 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from transduce.core.flat import FlatWeights
 from transduce.errors import ModelError
-from transduce.fast.flat import FlatWeights
 from transduce.files.atomic import beside, clear_parts, explained, flush
 from transduce.files.manifest import read_manifest, verify, write_folder
 from transduce.files.reading import problem_with

@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from transduce.core.schedule import Decay
 from transduce.settings.sections import Settings
-from transduce.training.schedule import Decay
 from transduce.training.state import RunState
 
 FEWEST = 20  # updates, before their pace is believed

@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from transduce.core.flat import FlatWeights
+from transduce.core.loss import cross_entropy, from_teacher
+from transduce.core.seq2seq import AttentionMaps, Seq2Seq
 from transduce.data.batches import Batch
-from transduce.fast.flat import FlatWeights
-from transduce.models.seq2seq import AttentionMaps, Seq2Seq
 from transduce.training.guided import Guide
-from transduce.training.loss import cross_entropy, from_teacher
 
 
 class Gradients(Protocol):

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.core.loss import learned_from
+from transduce.core.rows import Rows
+from transduce.core.special import END, PAD
 from transduce.data.batches import Batch
 from transduce.data.lexicon import learn_lexicon
 from transduce.data.store import Side, Store
-from transduce.nn.rows import Rows
-from transduce.text.special import END, PAD
-from transduce.training.loss import learned_from
 
 MOST_PAIRS, MOST_CELLS = 50_000, 4_000_000  # of text that the lexicon is learned from: a few seconds
 DIAGONAL = 4.0  # how much the place in the sentence says

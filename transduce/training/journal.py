@@ -10,7 +10,7 @@ import torch
 
 from transduce.files import metrics
 from transduce.files.run_folder import RunFolder
-from transduce.nn.device import peak_memory
+from transduce.models.device import peak_memory
 from transduce.report import Progress, Report
 from transduce.settings.sections import TrainingSettings
 from transduce.settings.task import Task

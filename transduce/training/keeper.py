@@ -13,12 +13,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from transduce.core.seq2seq import Seq2Seq
 from transduce.errors import DataError, ModelError, UserError
 from transduce.files import metrics
 from transduce.files.atomic import clear_parts
 from transduce.files.manifest import is_copy_of, remove_from_folder, write_folder
 from transduce.files.run_folder import MODEL, REPLACED, RunFolder, step_of, weights_name
-from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import shapes, tensor_bytes
 from transduce.report import Report
 from transduce.settings.sections import TrainingSettings

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from transduce.fast.flat import FlatWeights
+from transduce.core.flat import FlatWeights
 from transduce.training.distributed import Processes, death_noticed
 
 BUCKET = 4_000_000  # bytes of a bucket, about: enough to be worth a message, and several to a model

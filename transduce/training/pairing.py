@@ -18,11 +18,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import PAD
 from transduce.data.batches import Batch, Batches
 from transduce.data.plan import bucketed
-from transduce.models.seq2seq import Seq2Seq
-from transduce.nn.rows import Rows
-from transduce.text.special import PAD
 from transduce.training.state import RunState
 from transduce.training.validate import Validator
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from transduce.adapt.start import tokenizers_of_start
 from transduce.bundled.corpus import bundled
+from transduce.core.special import UNKNOWN
 from transduce.data.build import Part, build_stores, store_name
 from transduce.data.corpus import Corpus, ListCorpus, Stretch
 from transduce.data.drawn import drawn
@@ -22,14 +23,13 @@ from transduce.data.tokenize import Job, Sampling
 from transduce.errors import DataError, SettingsError
 from transduce.files.manifest import verify, write_folder
 from transduce.files.run_folder import CONFIG, RunFolder
-from transduce.nn.device import prepare_device
+from transduce.models.device import prepare_device
 from transduce.report import Report
 from transduce.settings import config_file
 from transduce.settings.compose import compose
 from transduce.settings.sections import DataSettings, Settings, listed
 from transduce.settings.task import task_of
 from transduce.text.normalise import normalise
-from transduce.text.special import UNKNOWN
 from transduce.text.subwords import WrongVocabulary
 from transduce.text.tokenizers import Tokenizers, file_names
 from transduce.training import checkpoint

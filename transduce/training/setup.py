@@ -17,6 +17,7 @@ import torch
 
 from transduce.adapt.lora import ADAPTER, adapter_bytes, attach
 from transduce.adapt.start import put_weights
+from transduce.core.seq2seq import Seq2Seq
 from transduce.data.batches import Batches
 from transduce.data.corpus import Corpus, line_name
 from transduce.decoding.aligner import find_aligner
@@ -30,11 +31,10 @@ from transduce.files.lock import locked, sign
 from transduce.files.manifest import write_folder
 from transduce.files.reading import SMALL, read_bytes
 from transduce.files.run_folder import CONFIG, MODEL, RunFolder
+from transduce.models.device import prepare_device
 from transduce.models.kinds import kind_of, new_model
 from transduce.models.load import load
-from transduce.models.seq2seq import Seq2Seq
 from transduce.models.weights import read_weights, tensor_bytes
-from transduce.nn.device import prepare_device
 from transduce.report import SILENT, Report
 from transduce.settings import config_file
 from transduce.settings.sections import BATCH_TOKENS, BatchSettings, Settings, listed

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from transduce.adapt.freeze import check_parts, depth, is_frozen, layers_of
-from transduce.fast.flat import FlatWeights
+from transduce.core.flat import FlatWeights
 from transduce.settings.sections import Settings
 
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from transduce.core.schedule import Decay
 from transduce.errors import ModelError
 from transduce.files import strict_json
 from transduce.files.reading import read_bytes
 from transduce.files.run_folder import STATE
-from transduce.training.schedule import Decay
 from transduce.training.validation import Validation
 
 LARGEST = 50_000_000  # bytes: a validation is some fifty

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from transduce.core.layout import lesson
 from transduce.data.batches import Batch
-from transduce.data.layout import sentences, shifted, with_end
 from transduce.models.kinds import new_model
 from transduce.settings.sections import BATCH_TOKENS, Settings
 from transduce.training.random_state import random_states_kept
@@ -45,13 +45,5 @@ def usual_batch(pairs: Sequence[Ids], tokens: int) -> Batch:
     rows = max(1, min(tokens // width, len(by_length)))
     first = max(0, middle - rows // 2)
     chosen = by_length[first : first + rows]
-    source, target = (sentences([pair[i] for pair in chosen]) for i in (0, 1))
-    row = np.arange(len(chosen))
-    target_out = with_end(target, row, len(chosen), int(target.lengths.max()) + 1)
-    return Batch(
-        source=with_end(source, row, len(chosen), int(source.lengths.max()) + 1),
-        target_in=shifted(target_out),
-        target_out=target_out.tokens,
-        pairs=row,
-        tokens=int(target.lengths.sum()) + len(chosen),
-    )
+    tokens_with_ends = sum(len(target) + 1 for _, target in chosen)
+    return Batch(*lesson(chosen), pairs=np.arange(len(chosen)), tokens=tokens_with_ends)

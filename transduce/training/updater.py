@@ -13,18 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.core import optimizers
+from transduce.core.flat import FlatWeights
+from transduce.core.schedule import learning_rate
+from transduce.core.seq2seq import Seq2Seq
 from transduce.data.batches import Batch
 from transduce.errors import SettingsError
-from transduce.fast.flat import FlatWeights
 from transduce.fast.modules import make_fast
 from transduce.fast.recorded import RecordedGradients, can_record
 from transduce.fast.working_copy import working_copy
 from transduce.models.kinds import kind_of
 from transduce.models.load import load
-from transduce.models.seq2seq import Seq2Seq
 from transduce.report import SILENT, Report
 from transduce.settings.sections import Settings, TrainingSettings
-from transduce.training import optimizers
 from transduce.training.average import MovingAverage
 from transduce.training.carried import with_vectors
 from transduce.training.distributed import ALONE, Processes
@@ -33,7 +34,6 @@ from transduce.training.gradients import Gradients, PlainGradients, Teacher
 from transduce.training.guided import Guide
 from transduce.training.memory import BatchGradients
 from transduce.training.overlap import GradientSum
-from transduce.training.schedule import learning_rate
 from transduce.training.shares import Shares
 from transduce.training.state import RunState
 

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 
 from transduce import evaluate
+from transduce.core.loss import cross_entropy
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import END, UNKNOWN
 from transduce.data.batches import Batches
 from transduce.data.store import Store
 from transduce.decoding.translator import Translator
 from transduce.engine.auto import make_steps
-from transduce.models.seq2seq import Seq2Seq
 from transduce.settings.sections import SearchSettings, Settings
 from transduce.settings.task import Task, task_of
 from transduce.text.normalise import normalise
-from transduce.text.special import END, UNKNOWN
 from transduce.text.tokenizers import Tokenizers
 from transduce.training.distributed import Processes
-from transduce.training.loss import cross_entropy
 from transduce.training.validation import NOISE, Validation
 
 ENOUGH = 1_000_000  # tokens, to know how frequent they are

@@ -1,6 +1,6 @@
 """One step of beam search for all sentences: which hypotheses go on, which have ended, who is done.
 
-The plain twin is `keep_best` in decoding/choose.py with the stopping rules of decoding/search.py. Log-probabilities are
+The plain twin is `keep_best` in core/choose.py with the stopping rules of core/search.py. Log-probabilities are
 never stored: a first kernel reads the logits once and keeps the best of every chunk of the vocabulary and the sum for
 the softmax; a second finds the best 2 B continuations, which lie in the 2 B chunks with the best bests.
 """
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from transduce.text.special import BEGIN, END, PAD, UNKNOWN
+from transduce.core.special import BEGIN, END, PAD, UNKNOWN
 
 CHUNK = 64  # tokens whose best is kept
 PART = 2048  # tokens that a program reads
@@ -59,7 +59,7 @@ def _read_logits(logits_at, bias_at, best_at, top_at, sum_at, V, C, P, biased: t
 
 @triton.jit
 def _penalty(length, alpha, plain: tl.constexpr):
-    """As decoding/hypotheses.py has it."""
+    """As core/hypotheses.py has it."""
     x = length.to(tl.float32) if plain else (5.0 + length.to(tl.float32)) / 6.0
     return tl.exp(alpha * tl.log(x))
 
@@ -188,7 +188,7 @@ def choose(
     logits: Tensor, bias: Tensor | None, slots: Slots, alpha: float, plain: bool, stop: str, forced_end: bool = False
 ) -> None:
     """From logits (R * B, V), to which a bias (V) is added, one step further; `stop`, `forced_end`: see
-    decoding/search.py."""
+    core/search.py."""
     rows, beams, steps = slots.ancestors.shape
     vocabulary = logits.size(1)
     parts = triton.cdiv(vocabulary, PART)

@@ -2,7 +2,7 @@
 four times as wide as the model, are kept for the way back or computed again on it.
 
 They are the largest part of what a layer keeps; one product more in backward costs a few percent of time and saves a
-quarter of the memory. The plain twin is `FeedForward` in nn/layers.py. The products are the matrix library's.
+quarter of the memory. The plain twin is `FeedForward` in core/layers.py. The products are the matrix library's.
 """
 
 from __future__ import annotations

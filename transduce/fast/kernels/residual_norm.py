@@ -1,4 +1,4 @@
-"""LayerNorm(x + Dropout(written)) in one pass each way; the plain twin is `Residual.leave` in nn/layers.py.
+"""LayerNorm(x + Dropout(written)) in one pass each way; the plain twin is `Residual.leave` in core/layers.py.
 
 Little is stored for the way back. Which numbers were dropped: backward draws the same random bits again from the same
 seed. What the norm read: it follows from what the norm wrote, normed = (y - β) / γ (as in Apex' memory-efficient norm),

@@ -2,7 +2,7 @@
 
 A row is cut into blocks of queries and blocks of keys. Two blocks whose ranges of segment ids do not meet have nothing
 to say to each other and are passed over; in long rows that is most of them. The plain twin is `attend` in
-nn/attention.py, with the mask of nn/masks.py.
+core/attention.py, with the mask of core/masks.py.
 
 q, k and v come as their projections leave them, in one tensor or in two, and their gradients go back the same way, so
 that nothing is copied together or apart. Letters as everywhere (R rows, T queries, S keys, H heads, K, V); a pointer's

@@ -7,7 +7,7 @@ With: before each word the decoder looks at every encoder state h_i,
     c_t = Σ softmax(s(h_i, h_{t-1})) h_i
     h_t = cell([y_{t-1}; c_t], h_{t-1})
 
-where h_{t-1} is its own last state and s one of the scores of nn/scores.py. Letters: R rows, T and S slots, D width,
+where h_{t-1} is its own last state and s one of the scores of core/scores.py. Letters: R rows, T and S slots, D width,
 N layers.
 """
 
@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
-from transduce.nn.attention import attend
-from transduce.nn.dropout import Dropout
-from transduce.nn.precision import Linear
-from transduce.nn.rows import Rows
-from transduce.nn.scores import ScoreFunction, make_score
+from transduce.core.attention import attend
+from transduce.core.dropout import Dropout
+from transduce.core.precision import Linear
+from transduce.core.rows import Rows
+from transduce.core.scores import ScoreFunction, make_score
+from transduce.core.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
 from transduce.settings.sections import ModelSettings
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}

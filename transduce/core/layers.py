@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.cache import KeysValues
-from transduce.nn.dropout import Dropout
-from transduce.nn.masks import AttentionMask
-from transduce.nn.precision import LayerNorm, Linear
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.cache import KeysValues
+from transduce.core.dropout import Dropout
+from transduce.core.masks import AttentionMask
+from transduce.core.precision import LayerNorm, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 

@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.data.layout import lay_out
-from transduce.decoding.choose import Best, Chooser, Chosen
-from transduce.decoding.hypotheses import IMPOSSIBLE, Beams, Hypothesis, Penalty, Request, ranked
-from transduce.decoding.rules import Rule, never_written
-from transduce.models.seq2seq import Seq2Seq
-from transduce.text.special import BEGIN, END
+from transduce.core.choose import Best, Chooser, Chosen
+from transduce.core.hypotheses import IMPOSSIBLE, Beams, Hypothesis, Penalty, Request, ranked
+from transduce.core.layout import lay_out
+from transduce.core.rules import Rule, never_written
+from transduce.core.seq2seq import Seq2Seq
+from transduce.core.special import BEGIN, END
 
 # When a sentence is done: when no open hypothesis can win any more; when as many have ended as are followed; or when
 # they have, and the best open one, were it to end now, would not be among them (Hugging Face's `generate`).

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from transduce.decoding.hypotheses import IMPOSSIBLE, Beams
-from transduce.text.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
+from transduce.core.hypotheses import IMPOSSIBLE, Beams
+from transduce.core.special import BEGIN, END, PAD, SPECIAL, UNKNOWN
 
 Rule = Callable[[Tensor, Beams], None]
 MOST_WAYS = 200  # of a forbidden word to be cut into tokens, where they have to be listed

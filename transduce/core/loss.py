@@ -1,5 +1,5 @@
-"""Label-smoothed cross-entropy, and what a teacher adds to it. A loss gives its sum and its count; only the updater
-divides."""
+"""Label-smoothed cross-entropy, and what a teacher adds to it. A loss gives its sum and its count; what makes an
+update divides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.text.special import PAD, UNKNOWN
+from transduce.core.special import PAD, UNKNOWN
 
 
 class Loss(NamedTuple):

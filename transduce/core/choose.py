@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.hypotheses import IMPOSSIBLE, Beams
-from transduce.text.special import END
+from transduce.core.hypotheses import IMPOSSIBLE, Beams
+from transduce.core.special import END
 
 CHUNK = 64  # continuations whose best is looked at first
 

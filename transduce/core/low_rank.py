@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.precision import Affine, Linear
+from transduce.core.precision import Affine, Linear
 
 
 class LowRank(Linear):

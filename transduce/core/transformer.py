@@ -1,4 +1,4 @@
-"""The Transformer, from the whole down to the embeddings; its layers are in nn/layers.py."""
+"""The Transformer, from the whole down to the embeddings; its layers are in core/layers.py."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
-from transduce.nn.attention import MultiHeadAttention
-from transduce.nn.cache import KeysValues
-from transduce.nn.dropout import Dropout
-from transduce.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
-from transduce.nn.masks import AttentionMask
-from transduce.nn.positions import LearnedPositions, SinusoidPositions
-from transduce.nn.precision import LayerNorm, Linear
-from transduce.nn.rows import Rows
+from transduce.core.attention import MultiHeadAttention
+from transduce.core.cache import KeysValues
+from transduce.core.dropout import Dropout
+from transduce.core.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from transduce.core.masks import AttentionMask
+from transduce.core.positions import LearnedPositions, SinusoidPositions
+from transduce.core.precision import LayerNorm, Linear
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import AttentionMaps, Memory, Seq2Seq, State, rows_of_parents, rows_of_sentences
+from transduce.core.special import END
 from transduce.settings.sections import ModelSettings
-from transduce.text.special import END
 
 
 class Embedding(nn.Module):

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.cache import KeysValues
-from transduce.nn.masks import AttentionMask
-from transduce.nn.precision import Linear, linear_together
-from transduce.nn.scores import ScaledDot, ScoreFunction, make_score
+from transduce.core.cache import KeysValues
+from transduce.core.masks import AttentionMask
+from transduce.core.precision import Linear, linear_together
+from transduce.core.scores import ScaledDot, ScoreFunction, make_score
 
 SCALED_DOT = ScaledDot()
 

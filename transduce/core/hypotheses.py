@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.terms import Term, Written
+from transduce.core.terms import Term, Written
 
 IMPOSSIBLE = float("-inf")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.precision import matmul
+from transduce.core.precision import matmul
 
 
 class Product(NamedTuple):

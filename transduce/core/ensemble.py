@@ -9,8 +9,8 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from transduce.models.seq2seq import AttentionMaps, Memory, Seq2Seq, State
-from transduce.nn.rows import Rows
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import AttentionMaps, Memory, Seq2Seq, State
 
 
 class Memories(NamedTuple):

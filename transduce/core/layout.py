@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.nn.rows import Rows
-from transduce.text.special import BEGIN, END, PAD
+from transduce.core.rows import Rows
+from transduce.core.special import BEGIN, END, PAD
 
 
 class Sentences(NamedTuple):
@@ -20,6 +20,26 @@ class Sentences(NamedTuple):
     ids: Tensor  # the whole text, on the device where rows are to be
     begins: np.ndarray  # where each sentence begins in it
     lengths: np.ndarray
+
+
+class Lesson(NamedTuple):
+    """A batch that a model learns from."""
+
+    source: Rows  # what the encoder reads
+    target_in: Rows  # what the decoder reads: each target behind BEGIN
+    target_out: Tensor  # (R, T) what the decoder should write: each target, then END; PAD in empty slots
+
+
+def lesson(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Lesson:
+    """Pairs of token ids as a batch, one pair a row."""
+    row = np.arange(len(pairs))
+    source, target = (sentences([pair[side] for pair in pairs]) for side in (0, 1))
+    target_out = with_end(target, row, len(pairs), int(target.lengths.max()) + 1)
+    return Lesson(
+        source=with_end(source, row, len(pairs), int(source.lengths.max()) + 1),
+        target_in=shifted(target_out),
+        target_out=target_out.tokens,
+    )
 
 
 def sentences(texts: Sequence[Sequence[int] | np.ndarray]) -> Sentences:

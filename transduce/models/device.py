@@ -30,7 +30,7 @@ def set_backend_flags() -> None:
         torch.backends.mkldnn.set_flags(False)
     # cuDNN's attention plans anew for every shape of batch, about a second each; the other kernels do not.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    # cuDNN likes the weights of an RNN side by side; ours lie in the order of their shapes (fast/flat.py), and it
+    # cuDNN likes the weights of an RNN side by side; ours lie in the order of their shapes (core/flat.py), and it
     # copies them together at every call, which is little beside the rest.
     warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 

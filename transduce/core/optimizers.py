@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from transduce.fast.flat import FlatWeights
+from transduce.core.flat import FlatWeights
 from transduce.settings.sections import OptimizerSettings
 
 

@@ -19,8 +19,8 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.precision import Linear
-from transduce.nn.rows import Rows
+from transduce.core.precision import Linear
+from transduce.core.rows import Rows
 
 
 class Memory(NamedTuple):

@@ -11,14 +11,14 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transduce.models.seq2seq import AttentionMaps, Memory, State
-from transduce.models.transformer import Embedding, WithEncoder, embedding, encoder_layer, final_norm, initialise
-from transduce.nn.layers import EncoderLayer
-from transduce.nn.masks import segment_mask
-from transduce.nn.precision import Linear
-from transduce.nn.rows import Rows
+from transduce.core.layers import EncoderLayer
+from transduce.core.masks import segment_mask
+from transduce.core.precision import Linear
+from transduce.core.rows import Rows
+from transduce.core.seq2seq import AttentionMaps, Memory, State
+from transduce.core.special import END
+from transduce.core.transformer import Embedding, WithEncoder, embedding, encoder_layer, final_norm, initialise
 from transduce.settings.sections import ModelSettings
-from transduce.text.special import END
 
 
 class ClassifierState(NamedTuple):

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.attention import SCALED_DOT, attention_weights
-from transduce.nn.scores import ScoreFunction
+from transduce.core.attention import SCALED_DOT, attention_weights
+from transduce.core.scores import ScoreFunction
 
 Selection = Literal["arg_max", "sample", "straight_through"]
 
