@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -206,23 +209,30 @@ def test_a_stopped_training_is_saved_and_goes_on(tmp_path: Path, number: int, co
     assert (run / "curve.png").exists()
 
 
-def test_interrupted_translation_ends_quietly(model_folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "transduce", "translate", str(model_folder)]
+def test_interrupted_translation_ends_quietly(model_folder: Path) -> None:
+    reads, writes = os.pipe()
     process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
+        [sys.executable, "-m", "transduce", "translate", str(model_folder)],
+        stdin=reads,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever these tests were started with
     )
-    assert process.stdin is not None
-    process.stdin.write(b"ich schlafe\n")
-    process.stdin.flush()
-    time.sleep(4)  # until it waits for more
+    os.write(writes, b"ich schlafe\n")
+    while unread(reads):  # until it has read that, and waits for more
+        time.sleep(0.1)
+        assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
+    os.close(reads)
+    os.close(writes)
     assert process.returncode == 130
     assert b"Traceback" not in err
+
+
+def unread(pipe: int) -> int:
+    """Bytes that nobody has read yet."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
 @pytest.mark.parametrize(("words", "goes_on"), [(["-o", "out"], True), ([], False)])
