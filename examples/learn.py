@@ -29,7 +29,7 @@ random.seed(1)
 m = ModelSettings(layers=2, d_model=128, d_ff=512, heads=4)
 model = transformer.build(m, tokenizers.source.size, tokenizers.target.size)
 optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-updates = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+updates = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 lessons = (lesson(random.sample(pairs, 64)) for _ in range(updates))
 for step, loss in learn(model, lessons, optimizer, m.d_model, warmup=400):
     if step % 100 == 0:
