@@ -113,6 +113,7 @@ def distill(
     resolve(run, None, None, {**student, "data": {**student.get("data", {}), "source": [source]}})  # complains now
     spoken = (source_language, target_language)
     origin = _origin(teacher, source, beam, spoken)
+    check_files([file for file in (test_source, test_target) if file])  # now, not after the training
     if written.exists():
         _refuse_stale(written, origin)
     else:
